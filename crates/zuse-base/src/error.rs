@@ -176,7 +176,7 @@ pub enum Refusal {
     /// The key of the encryption root is not loaded.
     KeyNotLoaded,
     /// Another process holds the device or the pool.
-    Held,
+    InUse,
     /// A limit set by the user is too low; there is no lack of space.
     Limit,
     /// A device is too small for a pool.

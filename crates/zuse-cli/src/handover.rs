@@ -222,7 +222,7 @@ impl Holder {
         if let Some(error) = self.pool().suspended() {
             return Err(error.to_string());
         }
-        self.shut_out(COMMANDS).map_err(|n| match n {
+        self.stop_commands(COMMANDS).map_err(|n| match n {
             1 => "a command is running".to_owned(),
             n => format!("{n} commands are running"),
         })?;

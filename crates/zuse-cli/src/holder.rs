@@ -432,7 +432,7 @@ impl Holder {
     }
 
     /// Accepts no command any more, and waits for the running ones.
-    pub fn shut_out(&self, limit: Duration) -> std::result::Result<(), usize> {
+    pub fn stop_commands(&self, limit: Duration) -> std::result::Result<(), usize> {
         self.over.store(true, SeqCst);
         // The listener must see that before it accepts another connection.
         let door = self.door.lock().upgrade();

@@ -225,7 +225,7 @@ pub struct PoolRow {
     pub damaged: Vec<LostRow>,
 }
 
-/// A tier of memory: see [`zuse::Tier`].
+/// A cache: see [`zuse::CacheFigures`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TierRow {
     /// Its name.
@@ -521,8 +521,8 @@ fn vdevs_with_space(pool: &Pool, cells: &[(String, Cell)]) -> VdevRow {
             if cells.iter().any(|(name, _)| name == "fragmentation") {
                 row.fragmentation = pool.spa().fragmentation_of(id).ok().flatten();
             }
-            let only = checkpoint.iter().find(|(vdev, _)| *vdev == status.id);
-            row.checkpoint = only.map(|(_, bytes)| *bytes);
+            let only = checkpoint.iter().find(|space| space.vdev == status.id);
+            row.checkpoint = only.map(|space| space.bytes);
         }
     }
     // As the pool's size: log devices are not counted.
@@ -580,7 +580,7 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
         seconds: pool.age().as_secs_f64(),
         process: std::process::id(),
         tiers: pool
-            .tiers()
+            .caches()
             .iter()
             .map(|t| TierRow {
                 name: t.name.to_owned(),

@@ -33,10 +33,10 @@ use crate::ui::Ui;
 use crate::wire;
 
 /// How long a command waits for another process that has the pool open.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_WAIT: Duration = Duration::from_secs(20);
 
 /// After this time it prints a message that it waits.
-const TELLING: Duration = Duration::from_secs(1);
+const MESSAGE_AFTER: Duration = Duration::from_secs(1);
 
 /// What a command is going to do with a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -411,7 +411,7 @@ impl Session {
             label_name: passing.as_ref().and_then(|p| p.label_name.clone()),
             new_name: rename,
             rewind_to: match self.at {
-                Some(PastState::Txg(txg)) => Some(txg),
+                Some(PastState::Txg(txg)) => Some(zuse::Txg(txg)),
                 _ => None,
             },
             checkpoint: self.at == Some(PastState::Checkpoint),
@@ -541,7 +541,8 @@ impl Session {
         } else {
             Need::Read
         };
-        let opened = self.patiently(|session| session.open(name, &found, true, need, limits));
+        let opened =
+            self.retry_while_locked(|session| session.open(name, &found, true, need, limits));
         let mut opened = opened.or_cannot_pool(|| format!("cannot open '{name}'"))?;
         opened.export = pool.export;
         let pool = opened.pool.clone();
@@ -550,7 +551,10 @@ impl Session {
     }
 
     /// Tries again while devices are locked by another process that may be about to end.
-    pub fn patiently<T>(&mut self, mut f: impl FnMut(&Self) -> zuse::Result<T>) -> zuse::Result<T> {
+    pub fn retry_while_locked<T>(
+        &mut self,
+        mut f: impl FnMut(&Self) -> zuse::Result<T>,
+    ) -> zuse::Result<T> {
         let mut lock_wait = LockWait::new();
         loop {
             match f(self) {
@@ -690,10 +694,10 @@ fn no_such_pool(name: &str, hints: impl IntoIterator<Item = String>) -> CommandE
 
 /// Whether another process holds the device locks.
 pub fn is_held(error: &zuse::Error) -> bool {
-    error.is_for(zuse::Refusal::Held)
+    error.is_for(zuse::Refusal::InUse)
 }
 
-/// The patience with another process that has devices locked and may be about to end.
+/// The wait for another process that has devices locked and may be about to end.
 struct LockWait {
     begun: Instant,
     user_knows: bool,
@@ -710,10 +714,10 @@ impl LockWait {
     /// Whether to try again, after a pause. The user is told once, if stderr is a terminal.
     fn lasts(&mut self, error: &zuse::Error, ui: &mut Ui) -> bool {
         let waited = self.begun.elapsed();
-        if !is_held(error) || waited >= PATIENCE {
+        if !is_held(error) || waited >= LOCK_WAIT {
             return false;
         }
-        if waited >= TELLING && !self.user_knows && ui.is_watched() {
+        if waited >= MESSAGE_AFTER && !self.user_knows && ui.is_watched() {
             ui.say(format!("waiting: {error}"));
             self.user_knows = true;
         }

@@ -155,7 +155,7 @@ impl From<DeviceError> for Error {
     /// A device that is in use is a refusal (`EBUSY`); everything else is the device's fault.
     fn from(error: DeviceError) -> Self {
         if error.is_held() {
-            return Error::refused_for(Refusal::Held, Errno::BUSY, error);
+            return Error::refused_for(Refusal::InUse, Errno::BUSY, error);
         }
         Error::device(error.path.clone(), error.errno, error.what())
     }

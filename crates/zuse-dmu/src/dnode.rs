@@ -494,8 +494,8 @@ impl Dnode {
     /// # Errors
     /// The block cannot be read.
     pub fn spill(&self) -> Result<Option<Arc<Block>>> {
-        let edge = self.core.edge.get();
-        if edge.is_some_and(|edge| !edge.has_spill(self.object.0)) {
+        let complete_part = self.core.complete_part.get();
+        if complete_part.is_some_and(|complete_part| !complete_part.has_spill(self.object.0)) {
             let what = "the stream ends before its spill block";
             return Err(Error::unsent(self.place(), what));
         }

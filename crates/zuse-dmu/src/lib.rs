@@ -14,9 +14,9 @@
 #![forbid(unsafe_code)]
 
 mod bonus;
+mod complete_part;
 mod dirty;
 pub mod dnode;
-mod edge;
 mod gather;
 mod intent;
 mod ledger;
@@ -29,8 +29,8 @@ mod tx;
 mod versions;
 pub mod zap;
 
+pub use complete_part::CompletePart;
 pub use dnode::{BlockEdit, BlockView, Dnode, DnodeSpec, EarlyBlock, RawShape, SharedSlice};
-pub use edge::Edge;
 pub use gather::{Inside, look_inside};
 pub use intent::{Intent, IntentData, IntentLog, Order, WriteState};
 pub use ledger::{DirtyMeter, FreeingLedger, Ledger};

@@ -45,9 +45,9 @@ use zuse_format::objset::{OBJSET_USER_ACCOUNTING, ZIL_HEADER_SIZE};
 use zuse_format::{BlockPointer, DnodePhys, DnodeView, ObjsetPhys, ObjsetType, object_type};
 use zuse_io::{Block, BlockIndex, DatasetKey, Pipeline};
 
+use crate::complete_part::CompletePart;
 use crate::dirty::{DirtyTxg, Synced};
 use crate::dnode::{Dnode, DnodeSpec, State};
-use crate::edge::Edge;
 use crate::ledger::{DirtyMeter, Ledger};
 use crate::number_hash::{NumberMap, SHARDS, shard_of};
 use crate::settings::Settings;
@@ -86,7 +86,7 @@ pub(crate) struct Core {
     /// The last txg whose sync of this object set began. Its uberblock may be still to come.
     pub last_sync: AtomicU64,
     /// How far it is complete, if it was received from a truncated stream.
-    pub edge: OnceLock<Arc<Edge>>,
+    pub complete_part: OnceLock<Arc<CompletePart>>,
 }
 
 impl Core {
@@ -281,7 +281,7 @@ impl Objset {
             dirty: Default::default(),
             edits: AtomicU64::new(0),
             last_sync: AtomicU64::new(0),
-            edge: OnceLock::new(),
+            complete_part: OnceLock::new(),
         });
         let dnode =
             |object: u64, phys: DnodePhys| Dnode::from_phys(core.clone(), ObjectId(object), phys);

@@ -60,7 +60,7 @@ use crate::objset::Objset;
 use crate::tx::Tx;
 pub use cursor::{END, ZapCursor, ZapEntry};
 pub use expected::Expected;
-use fat::Aim;
+use fat::FatLookup;
 pub use fat::ZapMatch;
 use flaw::{Checked, Flaw};
 use key::Ask;
@@ -394,7 +394,7 @@ impl Zap {
         let known = self.read_lock();
         match known.fresh(&self.dnode) {
             What::Fat { header, tree } => {
-                let aim = Aim::by(header, Ask::Name(name), MatchType::Exact, known.longest)?;
+                let aim = FatLookup::by(header, Ask::Name(name), MatchType::Exact, known.longest)?;
                 return fat::lookup(&self.blocks_of(tree.as_ref()), aim);
             }
             what => {
@@ -434,7 +434,7 @@ impl Zap {
         let known = self.read_lock();
         match known.fresh(&self.dnode) {
             What::Fat { header, tree } => {
-                let aim = Aim::by(header, Ask::Name(name), MatchType::Exact, known.longest)?;
+                let aim = FatLookup::by(header, Ask::Name(name), MatchType::Exact, known.longest)?;
                 return first(fat::lookup_u64(&self.blocks_of(tree.as_ref()), aim)?);
             }
             what => {

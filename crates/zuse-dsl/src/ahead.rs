@@ -5,7 +5,7 @@
 //!   directories of a level ─► their child maps, property tables ─► … next level
 //!   heads ─► tables of snapshots ─► snapshots ─► deadlists, object sets
 //! ```
-//! Blocks go into the block cache, the numbers inside object sets into the metadata tier. Errors
+//! Blocks go into the block cache, the numbers inside object sets into the metadata cache. Errors
 //! are ignored here: the listing reads these blocks again and reports the errors.
 
 use std::collections::{HashMap, HashSet};
@@ -22,10 +22,10 @@ use zuse_format::{BlockPointer, ObjsetType};
 use crate::context::{Ctx, Dsl};
 use crate::listing::ListedKinds;
 use crate::meta::{Meta, is_public};
+use crate::metadata_cache::{DATASETS_MAX, Listed, Root, RootKey};
 use crate::name::split_snapshot;
 use crate::receive::TEMPORARY;
 use crate::sizes::Sizes;
-use crate::tier::{DATASETS_MAX, Listed, Root, RootKey};
 
 /// Data that a listing needs of its entries, besides their own objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ const MOST_CHUNKS: usize = 1024;
 const HELD_ITEMS: usize = 16_384;
 /// Heads that are read in one chunk.
 pub(crate) const HEADS_AT_ONCE: usize = 1024;
-/// Snapshots of different heads that are read in one chunk: as many as the metadata tier holds.
+/// Snapshots of different heads that are read in one chunk: as many as the metadata cache holds.
 const SNAPSHOTS_AT_ONCE: usize = DATASETS_MAX / 4;
 /// Directories in a walk, at most: more means that a damaged tree has a cycle.
 const MOST: usize = 10_000_000;
@@ -75,7 +75,7 @@ enum Learned {
 }
 
 /// A directory that a walk found.
-pub(crate) struct Met {
+pub(crate) struct FoundDir {
     /// Levels below where the walk began.
     pub below: usize,
     pub name: String,
@@ -95,10 +95,10 @@ struct Node {
 }
 
 impl Dsl {
-    /// The prefetcher for a listing; `None` if the metadata tier is off.
+    /// The prefetcher for a listing; `None` if the metadata cache is off.
     pub(crate) fn gatherer(&self) -> Result<Option<Ahead>> {
         let spa = self.spa()?;
-        let on = !self.tier.is_off();
+        let on = !self.metadata_cache.is_off();
         Ok(on.then(|| Ahead::new(spa.io(), spa.work())))
     }
 
@@ -111,7 +111,7 @@ impl Dsl {
         depth: Option<usize>,
         needs: Needs,
         gather: &mut Option<Ahead>,
-    ) -> Result<Vec<Met>> {
+    ) -> Result<Vec<FoundDir>> {
         let meta = self.meta()?;
         let mut nodes: Vec<Node> = Vec::new();
         // Name, parent and object of the directories of a level.
@@ -161,7 +161,7 @@ impl Dsl {
         if objects.is_empty() {
             return Ok(());
         }
-        let before = self.tier.changes();
+        let before = self.metadata_cache.changes();
         let found = self.meta()?.mos.look_over(gather, objects, |dnode| {
             match (dnode.bonus_type(), dnode.object_type()) {
                 (ot::DSL_DATASET, _) => {
@@ -184,7 +184,8 @@ impl Dsl {
                 Learned::Deadlist(sizes) => deadlists.push((object, sizes)),
             }
         }
-        self.tier.note_objects(before, datasets, deadlists);
+        self.metadata_cache
+            .note_objects(before, datasets, deadlists);
         Ok(())
     }
 
@@ -199,7 +200,10 @@ impl Dsl {
         let meta = self.meta()?;
         let mos = &meta.mos;
         gather.allow_as_much_again();
-        self.learn(gather, self.tier.unknown_datasets(heads.iter().copied()))?;
+        self.learn(
+            gather,
+            self.metadata_cache.unknown_datasets(heads.iter().copied()),
+        )?;
         let listed = |object: &u64| meta.listed_ds(*object).ok();
         let mut heads = heads;
         let mut all: Vec<DslDatasetPhys> = heads.iter().filter_map(listed).collect();
@@ -224,7 +228,8 @@ impl Dsl {
             all.truncate(enough);
             self.learn(
                 gather,
-                self.tier.unknown_datasets(snapshots.iter().copied()),
+                self.metadata_cache
+                    .unknown_datasets(snapshots.iter().copied()),
             )?;
             if needs != Needs::default() {
                 all.extend(snapshots.iter().filter_map(listed));
@@ -235,7 +240,7 @@ impl Dsl {
         }
         if needs.written {
             let lists = all.iter().map(|p| p.deadlist).filter(|o| *o != 0);
-            self.learn(gather, self.tier.unknown_deadlists(lists))?;
+            self.learn(gather, self.metadata_cache.unknown_deadlists(lists))?;
         }
         if needs.properties {
             mos.gather_contents(gather, all.iter().map(|p| p.props));
@@ -249,7 +254,7 @@ impl Dsl {
     /// Collects the types of object sets, and the numbers inside them.
     fn gather_roots(&self, all: &[DslDatasetPhys], inside: bool) -> Result<()> {
         let mut seen = HashSet::new();
-        let unknown = |key: &RootKey| match self.tier.known_root(key) {
+        let unknown = |key: &RootKey| match self.metadata_cache.known_root(key) {
             Some(root) => inside && root.inside.get().is_none(),
             None => true,
         };
@@ -273,7 +278,7 @@ impl Dsl {
             );
             for (bp, kind) in roots.iter().zip(kinds) {
                 if let Some(kind) = kind {
-                    self.tier.note_root(root_key(bp), Root::of(kind));
+                    self.metadata_cache.note_root(root_key(bp), Root::of(kind));
                 }
             }
             return Ok(());
@@ -284,7 +289,7 @@ impl Dsl {
                 let root = Root::of(kind);
                 let numbers = crate::listing::named_numbers(kind == ObjsetType::Zvol, numbers);
                 let _ = root.inside.set(Arc::new(numbers));
-                self.tier.note_root(root_key(bp), root);
+                self.metadata_cache.note_root(root_key(bp), root);
             }
         }
         Ok(())
@@ -549,7 +554,7 @@ impl Dsl {
     }
 }
 
-/// Key of an object set in the tier: first words of its address, and its birth.
+/// Key of an object set in the metadata cache: first words of its address, and its birth.
 pub(crate) fn root_key(bp: &BlockPointer) -> RootKey {
     let first = bp
         .dvas()
@@ -577,13 +582,13 @@ fn gather_dirs(
 }
 
 /// Parents before children, each child followed by everything below it.
-fn in_order(mut nodes: Vec<Node>) -> Vec<Met> {
+fn in_order(mut nodes: Vec<Node>) -> Vec<FoundDir> {
     let mut out = Vec::with_capacity(nodes.len());
     let mut stack = vec![0usize];
     while let Some(at) = stack.pop() {
         let Some(node) = nodes.get_mut(at) else { break };
         stack.extend(node.children.iter().rev());
-        out.push(Met {
+        out.push(FoundDir {
             below: node.below,
             name: std::mem::take(&mut node.name),
             head: node.phys.head_dataset,

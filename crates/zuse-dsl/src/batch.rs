@@ -115,7 +115,7 @@ impl Dsl {
                 let made = f(&batch);
                 // Dropped here, because they are not needed while the MOS is written.
                 drop(batch.coming.take());
-                ctx.dsl.tier.forget_resolved();
+                ctx.dsl.metadata_cache.forget_resolved();
                 match (batch.fatal.into_inner(), before) {
                     (Some(e), _) => return Err(e),
                     (None, Some(before)) if batch.undone.get() => ctx.undo(before)?,
@@ -561,7 +561,7 @@ impl Batch<'_> {
             let stored = table.name_of(object)?.unwrap_or_else(|| old.to_owned());
             table.remove(ctx.tx, &stored)?;
             table.put_u64(ctx.tx, new, object)?;
-            dsl.tier.note_names([(object, new)]);
+            dsl.metadata_cache.note_names([(object, new)]);
             ctx.note_snapshots_changed(phys.dir)?;
             ctx.log_named(
                 "rename",

@@ -11,7 +11,7 @@ use zuse_dmu::{Objset, Tx};
 
 use crate::meta::Meta;
 use crate::pending::Pending;
-use crate::pool_seam::{PoolSpace, Spa};
+use crate::pool_access::{PoolSpace, Spa};
 use crate::registry::{MapLock, Registry};
 
 /// Fills a new object set: the master node of a filesystem, the objects of a volume.
@@ -50,7 +50,7 @@ pub struct Dsl {
     /// The shared empty list of block pointers, 0 if not known.
     pub(crate) empty_list: AtomicU64,
     /// Decoded metadata.
-    pub(crate) tier: Arc<crate::tier::Tier>,
+    pub(crate) metadata_cache: Arc<crate::metadata_cache::MetadataCache>,
     pub(crate) root: Mutex<Option<RootPlan>>,
     /// Loaded keys of encrypted datasets. A leaf: nothing is locked or read under it.
     pub(crate) keyring: Mutex<crate::keyring::Keyring>,
@@ -87,7 +87,7 @@ impl Dsl {
             creator: AtomicU64::new(0),
             altroot: RwLock::new("".into()),
             empty_list: AtomicU64::new(0),
-            tier: Arc::default(),
+            metadata_cache: Arc::default(),
             root: Mutex::new(root),
             keyring: Mutex::default(),
             old_keys: OnceLock::new(),
@@ -201,7 +201,7 @@ impl Ctx<'_> {
 
     pub fn free(&self, object: u64) -> Result<()> {
         self.meta.mos.free(self.tx, zuse_base::ObjectId(object))?;
-        self.meta.tier.forget_object(object);
+        self.meta.metadata_cache.forget_object(object);
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Ctx<'_> {
             dnode.set_type(self.tx, zuse_format::object_type::ZAP_METADATA)?;
             zuse_dmu::zap::Zap::create_in(&dnode, self.tx, &options)?;
             self.feature_add(EXTENSIBLE, 1)?;
-            self.meta.tier.forget_object(object);
+            self.meta.metadata_cache.forget_object(object);
         }
         crate::table::Table::of(dnode)
     }

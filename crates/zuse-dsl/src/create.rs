@@ -19,7 +19,7 @@ use crate::deadlist::{Deadlist, chain_keys};
 use crate::key_change::NewEncryption;
 use crate::meta::{DIRECTORY, Fixed, Meta};
 use crate::name::{check_dataset, split_last};
-use crate::pool_seam::Spa;
+use crate::pool_access::Spa;
 use crate::property::Value;
 use crate::table::Table;
 use crate::version::{VERSION_BREAKDOWN, VERSION_DEADLISTS, VERSION_HISTORY, VERSION_ORIGIN};
@@ -101,7 +101,7 @@ impl Dsl {
         let meta = Meta {
             mos,
             io: spa.io().clone(),
-            tier: self.tier.clone(),
+            metadata_cache: self.metadata_cache.clone(),
             root_dir,
             mos_dir,
             fixed: RwLock::new(fixed),
@@ -279,7 +279,7 @@ impl Ctx<'_> {
         self.meta
             .dnode(object)?
             .edit_bonus(self.tx, |b| phys.write_le(b))?;
-        self.meta.tier.forget_object(object);
+        self.meta.metadata_cache.forget_object(object);
         Ok(())
     }
 
@@ -296,7 +296,7 @@ impl Ctx<'_> {
         self.meta
             .table(self.meta.dir(parent)?.child_map)?
             .put_u64(self.tx, child, dir)?;
-        self.dsl.tier.note_names([(dir, child)]);
+        self.dsl.metadata_cache.note_names([(dir, child)]);
         self.allow_creator(dir)?;
         self.count_up(parent, FS_COUNT, 1)?;
         if self.spa.feature_count(LIMITS) > 0 {

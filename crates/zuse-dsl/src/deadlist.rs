@@ -123,8 +123,10 @@ impl<'a> Deadlist<'a> {
         let new = s.onto(old, || format!("deadlist {}", self.dnode.object().0))?;
         [phys.used, phys.compressed, phys.uncompressed] = new;
         self.dnode.edit_bonus(ctx.tx, |b| phys.write_le(b))?;
-        // The tier's copy of this bonus is outdated now.
-        self.meta.tier.forget_object(self.dnode.object().0);
+        // The metadata cache's copy of this bonus is outdated now.
+        self.meta
+            .metadata_cache
+            .forget_object(self.dnode.object().0);
         Ok(())
     }
 

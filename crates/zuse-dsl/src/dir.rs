@@ -138,13 +138,13 @@ impl Dsl {
     /// not n².
     pub(crate) fn name_in(&self, table: u64, object: u64) -> Result<Option<String>> {
         let map = self.meta()?.table(table)?;
-        if let Some(name) = self.tier.name(object)
+        if let Some(name) = self.metadata_cache.name(object)
             && map.get_u64(&name)? == Some(object)
         {
             return Ok(Some(name.as_ref().to_owned()));
         }
         let all = map.numbers()?;
-        self.tier
+        self.metadata_cache
             .note_names(all.iter().map(|(name, object)| (*object, name.as_str())));
         let found = all.into_iter().find(|(_, o)| *o == object);
         Ok(found.map(|(name, _)| name))

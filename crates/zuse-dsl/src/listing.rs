@@ -16,8 +16,8 @@ use crate::ahead::{HEADS_AT_ONCE, Needs, root_key};
 use crate::context::Dsl;
 use crate::dataset::DatasetKind;
 use crate::meta::is_public;
+use crate::metadata_cache::Root;
 use crate::name::split_snapshot;
-use crate::tier::Root;
 
 /// Which kinds a listing includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Dsl {
         }
         let bp = phys.bp;
         let key = root_key(&bp);
-        self.tier.root(key, || {
+        self.metadata_cache.root(key, || {
             let place = Place::new("an objset block");
             let block = self.meta()?.io.read(&bp, &place)?;
             let number =

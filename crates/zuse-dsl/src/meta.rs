@@ -11,15 +11,15 @@ use zuse_format::dsl::{DslDatasetPhys, DslDirPhys};
 use zuse_format::object_type as ot;
 use zuse_io::Pipeline;
 
+use crate::metadata_cache::{Listed, MetadataCache};
 use crate::table::Table;
-use crate::tier::{Listed, Tier};
 use crate::version::{VERSION_DEADLISTS, VERSION_ORIGIN};
 
 /// The MOS as this layer uses it, and its well-known objects.
 pub(crate) struct Meta {
     pub mos: Arc<Objset>,
     pub io: Arc<Pipeline>,
-    pub tier: Arc<Tier>,
+    pub metadata_cache: Arc<MetadataCache>,
     pub root_dir: u64,
     pub mos_dir: u64,
     /// Values that an upgrade of the pool's version changes. A leaf: held for a copy only.
@@ -78,7 +78,7 @@ impl Meta {
         mos: Arc<Objset>,
         io: Arc<Pipeline>,
         version: u64,
-        tier: Arc<Tier>,
+        metadata_cache: Arc<MetadataCache>,
     ) -> Result<Self> {
         let directory = Table::open(&mos, DIRECTORY)?;
         let missing = |what: &str| Error::missing("the MOS", format!("{what} is missing"));
@@ -89,7 +89,7 @@ impl Meta {
         let mut meta = Self {
             mos,
             io,
-            tier,
+            metadata_cache,
             root_dir,
             mos_dir: 0,
             fixed: RwLock::default(),
@@ -190,13 +190,13 @@ impl Meta {
         ds_of(&*self.dnode(object)?)
     }
 
-    /// As [`Self::ds`], for listings: from the metadata tier, if it is there.
+    /// As [`Self::ds`], for listings: from the metadata cache, if it is there.
     pub fn listed_ds(&self, object: u64) -> Result<DslDatasetPhys> {
         Ok(self.listed(object)?.phys)
     }
 
     fn listed(&self, object: u64) -> Result<Listed> {
-        self.tier.dataset(object, || {
+        self.metadata_cache.dataset(object, || {
             Ok(Listed {
                 phys: self.ds(object)?,
                 extended: !self.is_plain(object) && is_zapified(&*self.dnode(object)?),
@@ -238,7 +238,7 @@ impl Meta {
         let mut phys = ds_of(&dnode)?;
         let r = f(&mut phys);
         dnode.edit_bonus(tx, |b| phys.write_le(b))?;
-        self.tier.forget_object(object);
+        self.metadata_cache.forget_object(object);
         Ok(r)
     }
 

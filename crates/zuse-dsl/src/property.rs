@@ -4,7 +4,7 @@
 //!   snapshot's own ZAP → received value (unless inherited) → own directory → parents (inheritable ones) → default
 //! ```
 //! The rules are in chapter 04a §1.2 of the format notes. The effective values of a directory are
-//! computed once and kept until they change (`tier.rs`).
+//! computed once and kept until they change (`metadata_cache.rs`).
 
 mod computed;
 mod received;
@@ -161,7 +161,7 @@ impl Dsl {
         if props == 0 {
             return Ok(Arc::default());
         }
-        self.tier.stored(props, || {
+        self.metadata_cache.stored(props, || {
             let entries = self.meta()?.table(props)?.entries()?;
             Ok(Arc::new(StoredZap::of(entries)))
         })
@@ -169,7 +169,7 @@ impl Dsl {
 
     /// Drops a property ZAP that is about to change.
     pub(crate) fn forget_stored(&self, props: u64) {
-        self.tier.forget_stored(props);
+        self.metadata_cache.forget_stored(props);
     }
 
     /// All effective properties of a directory's head.
@@ -178,7 +178,7 @@ impl Dsl {
     }
 
     fn resolved_at(&self, dir: u64, depth: usize) -> Result<Arc<Resolved>> {
-        self.tier.resolved(dir, || {
+        self.metadata_cache.resolved(dir, || {
             let meta = self.meta()?;
             if depth > 64 {
                 return Err(zuse_base::Error::missing(
@@ -370,14 +370,15 @@ impl Dsl {
             .try_for_each(|ds| ds.refresh())
     }
 
-    /// Figures of the metadata tier, by table.
-    pub fn tier_stats(&self) -> [crate::tier::TierStats; 6] {
-        self.tier.stats()
+    /// Figures of the metadata cache, by table.
+    pub fn metadata_cache_stats(&self) -> [crate::metadata_cache::MetadataCacheStats; 6] {
+        self.metadata_cache.stats()
     }
 
-    /// Switches the metadata tier on or off. Without it, everything is read from the MOS each time.
-    pub fn set_tier(&self, on: bool) {
-        self.tier.set_off(!on);
+    /// Switches the metadata cache on or off. Without it, everything is read from the MOS each
+    /// time.
+    pub fn set_metadata_cache(&self, on: bool) {
+        self.metadata_cache.set_off(!on);
     }
 
     /// Applies changed tunables of the pool to all open datasets.
@@ -391,7 +392,7 @@ impl Dsl {
 
     /// Takes changed properties over into everything open.
     pub(crate) fn refresh_all(&self) -> Result<()> {
-        self.tier.forget_resolved();
+        self.metadata_cache.forget_resolved();
         self.all_held()
             .iter()
             .filter(|ds| ds.phys().is_ok())

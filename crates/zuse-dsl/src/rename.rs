@@ -103,7 +103,7 @@ impl Dsl {
                     let stored = table.name_of(object)?.unwrap_or_else(|| old.clone());
                     table.remove(ctx.tx, &stored)?;
                     table.put_u64(ctx.tx, &new, object)?;
-                    ctx.dsl.tier.note_names([(object, new.as_str())]);
+                    ctx.dsl.metadata_cache.note_names([(object, new.as_str())]);
                     ctx.note_snapshots_changed(phys.dir)?;
                     ctx.log("rename", object, &format!("-> @{new}"))?;
                 }

@@ -241,7 +241,7 @@ impl Ctx<'_> {
             .put_u64(self.tx, snap, new)?;
         // A scan that will visit the head also visits the snapshot, which has the older blocks.
         self.scan_snapshot_taken(head, new)?;
-        self.dsl.tier.note_names([(new, snap)]);
+        self.dsl.metadata_cache.note_names([(new, snap)]);
         self.note_snapshots_changed(phys.dir)?;
         Ok(new)
     }

@@ -16,7 +16,7 @@ use crate::context::{Ctx, Dsl, Open};
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::meta::Meta;
-use crate::pool_seam::Spa;
+use crate::pool_access::Spa;
 use crate::remap::OBSOLETE_BPOBJ;
 use crate::sizes::Sizes;
 use crate::space::counted;
@@ -86,7 +86,7 @@ impl DslHooks for Dsl {
             spa.mos().clone(),
             spa.io().clone(),
             spa.version(),
-            self.tier.clone(),
+            self.metadata_cache.clone(),
         )?;
         let _ = self.open.set(Open { spa, meta });
         self.note_space();

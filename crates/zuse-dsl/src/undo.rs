@@ -107,7 +107,7 @@ impl Ctx<'_> {
         *dsl.keyring.lock() = then.keyring;
         dsl.pending.history.lock().clear();
         dsl.empty_list.store(0, Relaxed);
-        dsl.tier.forget_all();
+        dsl.metadata_cache.forget_all();
 
         // New handles have no object any more, and must not be written. Only the sync thread adds
         // to this txg's set now.

@@ -20,9 +20,9 @@ mod chain;
 mod claim;
 mod commit;
 mod fill;
+mod indirect_write;
 mod lists;
 mod log;
-mod place;
 mod rest;
 mod writer;
 
@@ -43,7 +43,7 @@ use crate::dataset::Dataset;
 const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 
 /// An item found by a walk.
-pub(crate) enum Met<'a> {
+pub(crate) enum ZilItem<'a> {
     /// A block, before it is read.
     Block(&'a BlockPointer),
     /// A record's number and bytes.
@@ -125,14 +125,14 @@ pub(crate) fn walk(
     io: &Pipeline,
     header: &ZilHeader,
     key: Option<&DatasetKey>,
-    visit: &mut dyn FnMut(Met<'_>) -> Result<bool>,
+    visit: &mut dyn FnMut(ZilItem<'_>) -> Result<bool>,
 ) -> Result<Walked> {
     let mut walked = Walked::default();
     let mut bp = header.log;
     let mut buf = Vec::new();
     while is_log_block(&bp) {
         let seq = bp.checksum()[3];
-        if seq > header.block_limit() || !visit(Met::Block(&bp))? {
+        if seq > header.block_limit() || !visit(ZilItem::Block(&bp))? {
             break;
         }
         walked.last_block = seq;
@@ -152,7 +152,7 @@ pub(crate) fn walk(
         };
         let mut rest = block.records;
         while let Ok(Some((seq, record))) = Record::split(rest, order) {
-            if seq > header.record_limit() || !visit(Met::Record(seq, record, order))? {
+            if seq > header.record_limit() || !visit(ZilItem::Record(seq, record, order))? {
                 return Ok(walked);
             }
             walked.last_record = seq;
@@ -218,8 +218,8 @@ fn visit_with(
     visit: &mut dyn FnMut(LogItem<'_>) -> Result<bool>,
 ) -> Result<()> {
     walk(io, header, key, &mut |met| match met {
-        Met::Block(bp) => visit(LogItem::Block(bp)),
-        Met::Record(seq, bytes, order) => match Record::parse(bytes, order) {
+        ZilItem::Block(bp) => visit(LogItem::Block(bp)),
+        ZilItem::Record(seq, bytes, order) => match Record::parse(bytes, order) {
             Ok(record) => visit(LogItem::Record(&record)),
             Err(e) => visit(LogItem::Broken(seq, e)),
         },
@@ -305,15 +305,15 @@ impl Dataset {
         walk(&io, &header, key, &mut |met| {
             let (seq, bytes, order) = match met {
                 // A log in clear for an encrypted dataset was not written with its key.
-                Met::Block(bp) if bp.uses_crypt() != key.is_some() => {
+                ZilItem::Block(bp) if bp.uses_crypt() != key.is_some() => {
                     return Err(Error::corrupt_as(
                         zuse_base::Corruption::Authentication,
                         format!("dataset {name}, intent log"),
                         "it is not encrypted as the dataset is",
                     ));
                 }
-                Met::Block(_) => return Ok(true),
-                Met::Record(seq, bytes, order) => (seq, bytes, order),
+                ZilItem::Block(_) => return Ok(true),
+                ZilItem::Record(seq, bytes, order) => (seq, bytes, order),
             };
             let place = || format!("dataset {name}, intent log record {seq}");
             let record = Record::parse(bytes, order).map_err(|e| e.at(place()))?;
@@ -422,13 +422,13 @@ impl Ctx<'_> {
         };
         walk(&io, header, None, &mut |met| {
             match met {
-                Met::Block(bp) => {
+                ZilItem::Block(bp) => {
                     if !header.is_claimed() && bp.logical_birth() > synced {
                         return Ok(false);
                     }
                     free(bp)?;
                 }
-                Met::Record(_, bytes, order) if header.is_claimed() => {
+                ZilItem::Record(_, bytes, order) if header.is_claimed() => {
                     // A record that does not parse was never claimed.
                     let Ok(record) = Record::parse(bytes, order) else {
                         return Ok(true);
@@ -445,7 +445,7 @@ impl Ctx<'_> {
                         free(block)?;
                     }
                 }
-                Met::Record(..) => {}
+                ZilItem::Record(..) => {}
             }
             Ok(true)
         })?;

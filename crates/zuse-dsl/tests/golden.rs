@@ -82,7 +82,7 @@ type Row = (String, Vec<(String, String, Source)>);
 /// Everything in the pool with all its properties, and how many device reads that took.
 fn list(dir: &Path, gathered: bool) -> (Vec<Row>, u64) {
     let (pool, dsl, devices) = open_recorded(dir, false);
-    dsl.set_tier(gathered);
+    dsl.set_metadata_cache(gathered);
     let reads = || devices.iter().map(|d| d.tally().reads).sum::<u64>();
     let before = reads();
     let mut rows = Vec::new();

@@ -25,11 +25,11 @@ use zuse_vdev::{Address, Vdevs};
 
 use crate::bulk::Spare;
 use crate::cache::{Class, Key};
-use crate::content::Contents;
+use crate::dedup::DedupTables;
 use crate::freed::Freed;
 use crate::gather::{ASIDE, Gather, LARGE, Run, SMALL};
+use crate::indirect_write::IndirectWrites;
 use crate::object_pool::ObjectPool;
-use crate::placed::Places;
 use crate::shared::{Reference, Shared};
 use crate::{AllocClass, Allocate, Block, Cache, Lost, WritePolicy};
 
@@ -110,7 +110,7 @@ pub struct Pipeline {
     allocator: OnceLock<Arc<dyn Allocate>>,
     faults: OnceLock<Arc<dyn WriteFaults>>,
     shared: OnceLock<Arc<dyn Shared>>,
-    contents: OnceLock<Arc<dyn Contents>>,
+    dedup_tables: OnceLock<Arc<dyn DedupTables>>,
     pub(crate) freed: Freed,
     /// Whether `dynamic_gang_header` is in use.
     pub(crate) large_gang_headers: AtomicBool,
@@ -118,7 +118,7 @@ pub struct Pipeline {
     pub(crate) written: AtomicU64,
     pub(crate) gather: Gather,
     lost: Lost,
-    pub(crate) places: Places,
+    pub(crate) indirect_writes: IndirectWrites,
     pub(crate) spare: Arc<Spare>,
     /// Buffers for encoding and decoding blocks.
     pub(crate) scratch: ObjectPool<Vec<u8>>,
@@ -140,7 +140,7 @@ impl Pipeline {
             allocator: OnceLock::new(),
             faults: OnceLock::new(),
             shared: OnceLock::new(),
-            contents: OnceLock::new(),
+            dedup_tables: OnceLock::new(),
             freed: Freed::default(),
             large_gang_headers: AtomicBool::new(false),
             written: AtomicU64::new(0),
@@ -149,7 +149,7 @@ impl Pipeline {
             workspaces: ObjectPool::default(),
             gather: Gather::default(),
             lost: Lost::default(),
-            places: Places::default(),
+            indirect_writes: IndirectWrites::default(),
             gathers: AtomicBool::new(false),
             around: AtomicBool::new(true),
             brings_around: AtomicBool::new(true),
@@ -178,12 +178,12 @@ impl Pipeline {
     }
 
     /// Installs the dedup tables; once only. Without them no block is deduplicated.
-    pub fn set_contents(&self, contents: Arc<dyn Contents>) {
-        let _ = self.contents.set(contents);
+    pub fn set_dedup_tables(&self, dedup_tables: Arc<dyn DedupTables>) {
+        let _ = self.dedup_tables.set(dedup_tables);
     }
 
-    pub(crate) fn contents(&self) -> Option<&Arc<dyn Contents>> {
-        self.contents.get()
+    pub(crate) fn dedup_tables(&self) -> Option<&Arc<dyn DedupTables>> {
+        self.dedup_tables.get()
     }
 
     /// Adds a reference to a block, to be written in `txg`.
@@ -349,8 +349,8 @@ impl Pipeline {
         }
         // With a dedup table only the last reference frees the block.
         if bp.dedup()
-            && let Some(contents) = self.contents.get()
-            && contents.drop_reference(bp)?
+            && let Some(dedup_tables) = self.dedup_tables.get()
+            && dedup_tables.drop_reference(bp)?
         {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zuse_base::Errno;
 use zuse_fuse::{Attr, Caller, RenameFlags};
-use zuse_zpl::{FileSystem, Found, Znode};
+use zuse_zpl::{FileSystem, LookedUp, Znode};
 
 use crate::attributes;
 use crate::covers::Cover;
@@ -39,8 +39,8 @@ impl Session {
                     return self.dot_zfs(&fs, volume);
                 }
                 match fs.lookup_stat(&judged(caller), dir, name).map_err(no)? {
-                    Found::Object(znode) => Ok(self.give(&fs, volume, &znode)),
-                    Found::Stored(stat) => Ok(self.give_listed(&fs, volume, &stat)),
+                    LookedUp::Object(znode) => Ok(self.give(&fs, volume, &znode)),
+                    LookedUp::Stored(stat) => Ok(self.give_listed(&fs, volume, &stat)),
                 }
             }
             What::DotZfs(volume) => self.in_dot_zfs(volume, name),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use zuse_base::sync::Mutex;
 
 use zuse::tools::Layers as _;
-use zuse::{DatasetKind, DestroyOptions, FileSystem, Mounts, Pool};
+use zuse::{DatasetKind, DestroyOptions, FileSystem, Mounts, Pool, Recursion};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
@@ -111,7 +111,7 @@ impl Tree for PoolTree {
 
     fn make_snapshot(&self, dataset: &str, name: &[u8]) -> Result<()> {
         let full = snapshot_name(dataset, name)?;
-        self.pool.snapshot(&[full], false, &[])
+        self.pool.snapshot(&[full], Recursion::One, &[])
     }
 
     fn destroy_snapshot(&self, dataset: &str, name: &[u8]) -> Result<()> {
@@ -121,7 +121,7 @@ impl Tree for PoolTree {
 
     fn rename_snapshot(&self, dataset: &str, from: &[u8], to: &[u8]) -> Result<()> {
         let (from, to) = (snapshot_name(dataset, from)?, snapshot_name(dataset, to)?);
-        self.pool.rename(&from, &to, false)
+        self.pool.rename(&from, &to, Recursion::One)
     }
 
     fn open_snapshot(&self, dataset: &str, name: &[u8]) -> Result<Arc<FileSystem>> {
@@ -563,9 +563,9 @@ impl Mounts for PoolMounts {
         roots.iter().try_for_each(|server| self.end(server, force))
     }
 
-    fn free_removed(&self, dataset: &str, recursive: bool) {
+    fn free_removed(&self, dataset: &str, recursion: Recursion) {
         for server in self.servers() {
-            server.free_removed(dataset, recursive);
+            server.free_removed(dataset, recursion);
         }
     }
 

@@ -18,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use zuse::Recursion;
 use zuse_base::sync::{Mutex, RwLockWriteGuard};
 
 use zuse_base::{Errno, Error, ObjectId, Result};
@@ -422,12 +423,12 @@ impl MountServer {
     }
 
     /// Frees removed files that wait for it.
-    pub fn free_removed(&self, dataset: &str, recursive: bool) {
+    pub fn free_removed(&self, dataset: &str, recursion: Recursion) {
         let mut volumes: Vec<_> = self.session.children.lock().values().cloned().collect();
         volumes.push(self.session.root());
         for volume in volumes {
             let name = volume.name();
-            let concerned = name == dataset || (recursive && is_within(&name, dataset));
+            let concerned = name == dataset || (recursion.is_below() && is_within(&name, dataset));
             if concerned && let Ok(fs) = volume.enter() {
                 // What cannot be freed now waits in the unlinked set.
                 let _ = fs.reap();

@@ -47,7 +47,7 @@ use zuse_dmu::dnode::DnodeSpec;
 use zuse_dmu::zap::{Zap, ZapFlags, ZapOptions, ZapValue};
 use zuse_format::field::u64_at;
 use zuse_format::{BlockPointer, BpKind, clone_count, object_type};
-use zuse_io::{Contents, Pipeline, Shared};
+use zuse_io::{DedupTables, Pipeline, Shared};
 use zuse_vdev::Vdevs;
 
 use crate::dedup::Dedup;
@@ -226,7 +226,7 @@ impl Clones {
     /// Installs these tables and those of dedup in the pipeline.
     pub fn install(self: &Arc<Self>, io: &Pipeline) {
         io.set_shared(self.clone());
-        io.set_contents(self.dedup.clone());
+        io.set_dedup_tables(self.dedup.clone());
     }
 
     fn state(&self) -> Watched<'_, MutexGuard<'_, State>> {

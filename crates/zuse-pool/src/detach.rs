@@ -121,7 +121,7 @@ impl Pool {
         });
         if out.is_spare {
             let label = self.spare_label(out);
-            change.spare_again(out.guid, label);
+            change.return_spare(out.guid, label);
             return Ok(());
         }
         let stays: Vec<u64> = parent

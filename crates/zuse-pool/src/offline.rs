@@ -144,7 +144,7 @@ impl Pool {
         drop(config);
         self.config_changed();
         self.logs.try_log_vdevs();
-        self.want_step_back(ctx.txg.next());
+        self.want_finish_replace(ctx.txg.next());
         Ok(leaf.health())
     }
 

@@ -214,7 +214,7 @@ impl Pool {
             return Err(error);
         }
         self.suspension.set_impatient(false);
-        self.resume_step_back();
+        self.resume_finish_replace();
         Ok(())
     }
 

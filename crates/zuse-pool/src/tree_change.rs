@@ -94,7 +94,7 @@ impl<'a> TreeChange<'a> {
     }
 
     /// A leaving leaf becomes an idle spare.
-    pub fn spare_again(&mut self, guid: u64, label: NvList) {
+    pub fn return_spare(&mut self, guid: u64, label: NvList) {
         self.spares.push((guid, label));
     }
 

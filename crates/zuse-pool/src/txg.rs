@@ -106,14 +106,14 @@ const AT_LEAST: u64 = 64 << 20;
 const UNKNOWN_PACE: u64 = 256 << 20;
 /// Only txgs of at least that many bytes are measured, because the commit itself hardly counts in
 /// them.
-const TELLING: u64 = 16 << 20;
+const MEASURED_MIN: u64 = 16 << 20;
 /// Fewest dirty bytes of file data that are worth a txg, if more than twice as many are allowed.
 const WORTH: u64 = 32 << 20;
 /// If more bytes of attribute values than this arrive during a sync, the open txg follows at once.
 /// A burst of values is written after it ends, in idle time. A continuous stream of writes is
 /// synced while its writers continue anyway, and waiting values only use memory. 100,000 values of
 /// 64 KiB needed 3.5 GB at the end, and 2.1 GB after the first txg.
-const STREAM: u64 = 128 << 20;
+const VALUES_DURING_SYNC: u64 = 128 << 20;
 
 /// A txg with more bytes of file data and attribute values than this is written as if a caller
 /// waited for it. The writer will continue, and soon wait for room. 100,000 values of 64 KiB took
@@ -202,7 +202,7 @@ impl Txgs {
 
     /// Measures the pace: the bytes of a txg, and the time that writing it took.
     pub fn note_pace(&self, bytes: u64, took: Duration) {
-        if bytes < TELLING {
+        if bytes < MEASURED_MIN {
             return;
         }
         // Avoids a division by zero.
@@ -479,7 +479,7 @@ impl Txgs {
         state.syncing = None;
         self.wake_work_pool(&state);
         state.kicked = false;
-        state.streams = self.meter.values_of(state.open) >= STREAM;
+        state.streams = self.meter.values_of(state.open) >= VALUES_DURING_SYNC;
         state.synced = txg;
         state.reserved[txg.slot::<4>()] = 0;
         self.changed.notify_all();

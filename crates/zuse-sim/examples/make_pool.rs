@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, DestroyOptions, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess,
-    Search,
+    Credentials, DestroyOptions, Environment, FileSystem, NewDevice, NewPool, NewerSnapshots, Pool,
+    PoolAccess, Recursion, Search,
 };
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
 use zuse_check::{Depth, check};
@@ -154,7 +154,7 @@ fn healed(pool: &Arc<Pool>, name: &str) -> Result<()> {
     let prng = SeededPrng::new(1);
     mixed(pool, name)?;
     let top = format!("{name}@heal");
-    pool.snapshot(std::slice::from_ref(&top), true, &[])?;
+    pool.snapshot(std::slice::from_ref(&top), Recursion::Below, &[])?;
     for entry in pool.list(name, None, true)? {
         if !entry.name.ends_with("@heal") {
             continue;
@@ -272,7 +272,7 @@ fn cycles(pool: &Arc<Pool>, name: &str) -> Result<()> {
             fs.sync()?;
         }
         let snapshot = format!("{head}@r{round}");
-        pool.snapshot(std::slice::from_ref(&snapshot), false, &[])?;
+        pool.snapshot(std::slice::from_ref(&snapshot), Recursion::One, &[])?;
         snapshots.push(snapshot);
         if snapshots.len() > 6 {
             let gone = snapshots.remove(prng.below(6) as usize);
@@ -280,7 +280,7 @@ fn cycles(pool: &Arc<Pool>, name: &str) -> Result<()> {
         }
         if round % 13 == 12 {
             let newest = snapshots[snapshots.len() - 1].clone();
-            pool.rollback(&newest, false)?;
+            pool.rollback(&newest, NewerSnapshots::Refuse)?;
         }
     }
     pool.create_filesystem(&format!("{name}/gone"), &[], (0, 0))?;
@@ -512,7 +512,7 @@ fn mixed(pool: &Arc<Pool>, name: &str) -> Result<()> {
             }
         }
         fs.sync()?;
-        pool.snapshot(&[format!("{head}@first")], false, &[])?;
+        pool.snapshot(&[format!("{head}@first")], Recursion::One, &[])?;
         for i in (0..300).step_by(4) {
             let place = if i % 3 == 0 { &top } else { &dir };
             fs.unlink(&root(), place, format!("file {i}").as_bytes())?;

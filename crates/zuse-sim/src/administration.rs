@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, Errno, Pool, Result};
+use zuse::{Credentials, DestroyOptions, Errno, NewerSnapshots, Pool, Recursion, Result};
 use zuse_base::{Entropy, Error, SeededPrng};
 
 /// Files by number.
@@ -269,7 +269,7 @@ impl<'a> Administration<'a> {
         let head = self.head(&name);
         let files = head.files.clone();
         head.snapshots.push((snap, files));
-        self.pool.snapshot(&[full], false, &[])
+        self.pool.snapshot(&[full], Recursion::One, &[])
     }
 
     fn clone_one(&mut self) -> Result<()> {
@@ -344,7 +344,7 @@ impl<'a> Administration<'a> {
             head.origin = head.origin.map(|(dataset, snap)| (new(&dataset), snap));
             self.heads.insert(new(&name), head);
         }
-        self.pool.rename(&from, &to, false)
+        self.pool.rename(&from, &to, Recursion::One)
     }
 
     fn rename_snapshot(&mut self) -> Result<()> {
@@ -363,7 +363,7 @@ impl<'a> Administration<'a> {
             }
         }
         self.head(&name).snapshots[at].0 = new;
-        self.pool.rename(&from, &to, false)
+        self.pool.rename(&from, &to, Recursion::One)
     }
 
     fn roll_back(&mut self) -> Result<()> {
@@ -377,15 +377,21 @@ impl<'a> Administration<'a> {
         let full = format!("{name}@{snap}");
         self.done.push(format!("rollback -r {full}"));
         if !newer.is_empty() {
-            self.expect(self.pool.rollback(&full, false), Some(Errno::EXIST))?;
+            self.expect(
+                self.pool.rollback(&full, NewerSnapshots::Refuse),
+                Some(Errno::EXIST),
+            )?;
         }
         if cloned {
-            return self.expect(self.pool.rollback(&full, true), Some(Errno::EXIST));
+            return self.expect(
+                self.pool.rollback(&full, NewerSnapshots::Destroy),
+                Some(Errno::EXIST),
+            );
         }
         let head = self.head(&name);
         head.snapshots.truncate(at + 1);
         head.files = files;
-        self.pool.rollback(&full, true)
+        self.pool.rollback(&full, NewerSnapshots::Destroy)
     }
 
     fn destroy_snapshot(&mut self) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::{Credentials, DestroyOptions, FileSystem, Pool};
+use zuse::{Credentials, DestroyOptions, FileSystem, NewerSnapshots, Pool, Recursion};
 use zuse_base::{Entropy, Error, Result, SeededPrng};
 use zuse_zpl::{WriteOptions, Znode};
 
@@ -294,7 +294,7 @@ impl Run<'_> {
         if self.snapshots.len() < SNAPSHOTS {
             let name = format!("{}@s{step}", self.dataset);
             self.pool
-                .snapshot(std::slice::from_ref(&name), false, &[])?;
+                .snapshot(std::slice::from_ref(&name), Recursion::One, &[])?;
             self.snapshots.push((name, self.files.clone()));
         }
         Ok(())
@@ -314,7 +314,7 @@ impl Run<'_> {
             return Ok(());
         };
         self.fs = None;
-        self.pool.rollback(&name, false)?;
+        self.pool.rollback(&name, NewerSnapshots::Refuse)?;
         self.fs = Some(self.pool.file_system(&self.dataset)?);
         self.files = files;
         Ok(())

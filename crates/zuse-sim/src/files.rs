@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sha2::{Digest, Sha256};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, FileSystem};
+use zuse::{Credentials, DestroyOptions, FileSystem, NewerSnapshots, Recursion};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_device::BlockDevice;
 use zuse_format::feature::Feature;
@@ -461,7 +461,7 @@ impl Worker<'_> {
                 }
                 self.history.ask(from, after.clone());
                 self.pool
-                    .snapshot(std::slice::from_ref(&name), false, &[])?;
+                    .snapshot(std::slice::from_ref(&name), Recursion::One, &[])?;
             }
             3 | 4 if !of_head.is_empty() => {
                 let Some(name) = self.prng.pick(&of_head).cloned() else {
@@ -499,7 +499,7 @@ impl Worker<'_> {
                 };
                 after.heads.insert(head.clone(), tree.clone());
                 self.history.ask(from, after.clone());
-                self.pool.rollback(name, false)?;
+                self.pool.rollback(name, NewerSnapshots::Refuse)?;
             }
         }
         self.model = after;

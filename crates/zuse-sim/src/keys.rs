@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Errno, KeyFormat, KeyMaterial, Pool, ReceiveRequest, Result};
+use zuse::{Credentials, Errno, KeyFormat, KeyMaterial, Pool, ReceiveRequest, Recursion, Result};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_zpl::WriteOptions;
 
@@ -228,7 +228,7 @@ impl Keys {
 
     fn snapshot(&mut self, pool: &Arc<Pool>, of: &str) -> Result<String> {
         let snap = self.fresh("s");
-        pool.snapshot(&[format!("{of}@{snap}")], false, &[])?;
+        pool.snapshot(&[format!("{of}@{snap}")], Recursion::One, &[])?;
         if let Some(dataset) = self.datasets.get_mut(of) {
             dataset.snapshots.push(snap.clone());
         }
@@ -271,7 +271,7 @@ impl Keys {
         let above = self.any().filter(|_| self.prng.chance(2, 3));
         let above = above.unwrap_or_else(|| self.top.clone());
         let to = format!("{above}/{}", self.fresh("r"));
-        let result = pool.rename(&from, &to, false);
+        let result = pool.rename(&from, &to, Recursion::One);
         if !self.tried("rename", format!("rename {from} {to}"), result)? {
             return Ok(());
         }

@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, Errno, Pool, Result, Stat};
+use zuse::{Credentials, DestroyOptions, Errno, NewerSnapshots, Pool, Recursion, Result, Stat};
 use zuse_base::{Entropy, Error, SeededPrng};
 use zuse_dsl::property::{SetAs, Value};
 use zuse_zpl::WriteOptions;
@@ -358,7 +358,9 @@ impl<'a> Limits<'a> {
         };
         self.done
             .push(format!("snapshot {name}@{snap}: {refused:?}"));
-        let result = self.pool.snapshot(&[format!("{name}@{snap}")], false, &[]);
+        let result = self
+            .pool
+            .snapshot(&[format!("{name}@{snap}")], Recursion::One, &[]);
         if self.judge(result, refused)?
             && let Some(limited) = self.datasets.get_mut(name)
         {
@@ -544,7 +546,7 @@ impl<'a> Limits<'a> {
         let verdict = verdict.and_number(over);
         self.done
             .push(format!("rename {name} {new}, {bytes} bytes: {verdict:?}"));
-        let result = self.pool.rename(name, &new, false);
+        let result = self.pool.rename(name, &new, Recursion::One);
         if !self.judge_move(result, verdict)? {
             return Ok(());
         }
@@ -592,7 +594,7 @@ impl<'a> Limits<'a> {
             false => None,
         };
         self.done.push(format!("rollback {snap}: {refused:?}"));
-        let result = self.pool.rollback(&snap, false);
+        let result = self.pool.rollback(&snap, NewerSnapshots::Refuse);
         self.judge(result, refused).map(drop)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zuse::stream::StreamReader;
 use zuse::stream::record::Record;
 use zuse::tools::Layers as _;
-use zuse::{Pool, ReceiveRequest, SendRequest};
+use zuse::{Pool, ReceiveRequest, Recursion, SendRequest};
 use zuse_sim::round_trip::{new_pool, prove, sent};
 
 fn package(pool: &Arc<Pool>, to: &str, from: Option<&str>) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn front(package: &[u8]) -> Vec<u8> {
 }
 
 fn lookups(pool: &Pool) -> u64 {
-    let tiers = pool.tiers();
+    let tiers = pool.caches();
     tiers.iter().skip(1).map(|t| t.hits + t.misses).sum()
 }
 
@@ -58,7 +58,8 @@ fn cost(count: usize) -> u64 {
         from.create_filesystem(&format!("src/t/d{i}"), &[], (0, 0))
             .unwrap();
     }
-    from.snapshot(&["src/t@0".into()], true, &[]).unwrap();
+    from.snapshot(&["src/t@0".into()], Recursion::Below, &[])
+        .unwrap();
     let request = ReceiveRequest {
         target: "tank/t".into(),
         ..ReceiveRequest::default()
@@ -67,7 +68,7 @@ fn cost(count: usize) -> u64 {
         .unwrap();
     let rename = |old: &str, new: &str| {
         let name = |own: &str| format!("src/t/{own}");
-        from.rename(&name(old), &name(new), false).unwrap();
+        from.rename(&name(old), &name(new), Recursion::One).unwrap();
     };
     for i in 0..count {
         match i % 4 {
@@ -82,7 +83,8 @@ fn cost(count: usize) -> u64 {
             _ => rename(&format!("d{i}"), &format!("e{i}")),
         }
     }
-    from.snapshot(&["src/t@1".into()], true, &[]).unwrap();
+    from.snapshot(&["src/t@1".into()], Recursion::Below, &[])
+        .unwrap();
     let bytes = front(&package(&from, "src/t@1", Some("@0")));
     let before = lookups(&to);
     to.receive(&bytes[..], &request, &mut |_| {}).unwrap();

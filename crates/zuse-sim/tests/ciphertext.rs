@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess};
+use zuse::{
+    Credentials, DestroyOptions, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess, Recursion,
+};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_format::{BlockPointer, Protection};
 
@@ -208,7 +210,7 @@ fn clones_share_keys_and_a_promoted_one_takes_the_root() {
     let pool = make(&device);
     encrypted(&pool, "tank/a", "aes-192-gcm", 1);
     put(&pool, "tank/a", "file", SECRET);
-    pool.snapshot(&["tank/a@s".to_owned()], false, &[])
+    pool.snapshot(&["tank/a@s".to_owned()], Recursion::One, &[])
         .expect("snapshot");
     pool.dsl()
         .clone_snapshot("tank/a@s", "tank/b", &[])

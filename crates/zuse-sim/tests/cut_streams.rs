@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Errno, Error, KeyMaterial, Pool, ReceiveRequest, SendRequest};
+use zuse::{Credentials, Errno, Error, KeyMaterial, Pool, ReceiveRequest, Recursion, SendRequest};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_pool::Limits;
 use zuse_sim::memory_pool::memory_pool;
@@ -172,7 +172,7 @@ fn make_sources(from: &Arc<Pool>, key: &KeyMaterial) {
 /// Takes a snapshot and sends it, from the one before if there is one.
 fn snapshot_sent(from: &Arc<Pool>, source: &str, round: i32, raw: bool) -> Vec<u8> {
     let snap = format!("{source}@{round}");
-    from.snapshot(std::slice::from_ref(&snap), false, &[])
+    from.snapshot(std::slice::from_ref(&snap), Recursion::One, &[])
         .unwrap();
     let request = SendRequest {
         to: snap,

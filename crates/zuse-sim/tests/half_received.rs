@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Pool, PoolAccess, ReceiveRequest};
+use zuse::{Credentials, Pool, PoolAccess, ReceiveRequest, Recursion};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
@@ -116,9 +116,11 @@ fn what_cannot_go_on_is_gone_when_the_pool_is_opened_for_writing() {
         let (pool, device) = memory_pool("tank", 64 << 20, 12, Limits::default()).expect("create");
         pool.create_filesystem("tank/a", &[], (0, 0)).expect("a");
         write(&pool, "x");
-        pool.snapshot(&["tank/a@s".into()], false, &[]).expect("s");
+        pool.snapshot(&["tank/a@s".into()], Recursion::One, &[])
+            .expect("s");
         write(&pool, "yy");
-        pool.snapshot(&["tank/a@t".into()], false, &[]).expect("t");
+        pool.snapshot(&["tank/a@t".into()], Recursion::One, &[])
+            .expect("t");
         let full = sent(&pool, "tank/a@s", None);
         let received = pool.receive(full.as_slice(), &request("tank/old", false), &mut |_| {});
         received.expect("receive");

@@ -6,7 +6,8 @@ use zuse::stream::record::Record;
 use zuse::stream::{Healing, SendOptions};
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, Errno, KeyMaterial, NewVolume, Pool, PoolAccess, ReceiveRequest, SendRequest,
+    Credentials, Errno, KeyMaterial, NewVolume, Pool, PoolAccess, ReceiveRequest, Recursion,
+    SendRequest,
 };
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
@@ -107,7 +108,7 @@ fn rotten_blocks_are_healed_by_a_stream_of_their_snapshot() {
             .unwrap();
         fill(&pool, name, &prng);
         let snap = format!("{name}@s");
-        pool.snapshot(std::slice::from_ref(&snap), false, &[])
+        pool.snapshot(std::slice::from_ref(&snap), Recursion::One, &[])
             .unwrap();
         let before = of_dataset(&pool, &snap).unwrap();
         for compressed in [true, false] {
@@ -140,7 +141,8 @@ fn encrypted_blocks_are_healed_raw_without_the_key_and_in_clear_with_it() {
     pool.create_filesystem_with_key("tank/e", &properties, (0, 0), Some(&key))
         .unwrap();
     fill(&pool, "tank/e", &prng);
-    pool.snapshot(&["tank/e@s".to_owned()], false, &[]).unwrap();
+    pool.snapshot(&["tank/e@s".to_owned()], Recursion::One, &[])
+        .unwrap();
     let before = of_dataset(&pool, "tank/e@s").unwrap();
     let clear = stream(&pool, &of("tank/e@s", false, false));
     let raw = stream(&pool, &of("tank/e@s", true, true));
@@ -209,7 +211,7 @@ fn bytes_that_are_not_the_blocks_are_never_written_over_bad_ones() {
         ("tank/e", true, false),
     ] {
         let snap = format!("{name}@{raw}{last}");
-        pool.snapshot(std::slice::from_ref(&snap), false, &[])
+        pool.snapshot(std::slice::from_ref(&snap), Recursion::One, &[])
             .unwrap();
         let good = stream(&pool, &of(&snap, raw, raw));
         let before = of_dataset(&pool, &snap).unwrap();
@@ -256,7 +258,8 @@ fn only_what_the_stream_has_is_healed_and_nothing_else_is_written() {
     v.write(8192, &[9; 300_000]).unwrap();
     v.sync().unwrap();
     drop(v);
-    pool.snapshot(&["tank/a@s".to_owned()], true, &[]).unwrap();
+    pool.snapshot(&["tank/a@s".to_owned()], Recursion::Below, &[])
+        .unwrap();
     let package = SendRequest {
         recursive: true,
         ..of("tank/a@s", true, false)
@@ -321,7 +324,7 @@ fn blocks_on_mirrors_and_raidz_and_in_gangs_are_healed() {
         let pool = open_whole(Environment::default(), &devices, &access).unwrap();
         let prng = SeededPrng::new(7);
         let top = format!("{}@heal", pool.name());
-        pool.snapshot(&[top], true, &[]).unwrap();
+        pool.snapshot(&[top], Recursion::Below, &[]).unwrap();
         for entry in pool.list(&pool.name(), None, true).unwrap() {
             let snap = entry.name;
             if !snap.ends_with("@heal") {

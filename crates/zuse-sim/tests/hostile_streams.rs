@@ -14,8 +14,8 @@ use zuse::stream::record::{Header, Record};
 use zuse::stream::{SendOptions, StreamError, StreamReader, examine};
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, DestroyOptions, Errno, Error, KeyMaterial, NewVolume, Pool, ReceiveRequest,
-    SendRequest, XattrMode,
+    Credentials, DestroyOptions, Errno, Error, KeyMaterial, NewVolume, NewerSnapshots, Pool,
+    ReceiveRequest, Recursion, SendRequest, XattrMode,
 };
 use zuse_base::{Entropy, SeededPrng};
 use zuse_sim::hostile_stream::{Parts, changed};
@@ -129,8 +129,8 @@ fn cases() -> (Arc<Pool>, Vec<Case>) {
         v.write(u64::from(round) * 8192, &[7; 20_000]).unwrap();
         v.sync().unwrap();
         drop(v);
-        from.snapshot(&[format!("src@s{round}")], true, &pairs(&[("my:p", "1")]))
-            .unwrap();
+        let (name, own) = (format!("src@s{round}"), pairs(&[("my:p", "1")]));
+        from.snapshot(&[name], Recursion::Below, &own).unwrap();
     }
     let to = pool("tank");
     let request = |name: &str, from: Option<&str>, options: SendOptions| SendRequest {
@@ -265,7 +265,8 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
                     before[..],
                     "what was there is not any more"
                 );
-                pool.rollback(&before[before.len() - 1].0, true).unwrap();
+                pool.rollback(&before[before.len() - 1].0, NewerSnapshots::Destroy)
+                    .unwrap();
             }
         }
         _ => {

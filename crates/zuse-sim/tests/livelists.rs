@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zuse::tools::Layers as _;
 use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, DestroyOptions, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, NewerSnapshots, Pool, PoolAccess, Recursion};
 use zuse_base::{Entropy, ObjectId, SeededPrng};
 use zuse_check::{Depth, Finding, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
@@ -121,7 +121,7 @@ fn with_clone(limits: Limits) -> (Arc<Pool>, Arc<MemDevice>) {
     pool.create_filesystem("tank/a", &properties, (0, 0))
         .expect("file system");
     write(&pool, "tank/a", 0..400, 1);
-    pool.snapshot(&["tank/a@s".into()], false, &[])
+    pool.snapshot(&["tank/a@s".into()], Recursion::One, &[])
         .expect("snapshot");
     pool.clone_snapshot("tank/a@s", "tank/c", &[])
         .expect("clone");
@@ -249,7 +249,9 @@ fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
         let done = match prng.below(8) {
             0 => pool.destroy_dataset(name, DestroyOptions::ONE),
             1 if round % 8 == 7 => pool.promote(name),
-            3 if round % 4 == 0 => pool.snapshot(&[format!("{name}@r{seed}-{round}")], false, &[]),
+            3 if round % 4 == 0 => {
+                pool.snapshot(&[format!("{name}@r{seed}-{round}")], Recursion::One, &[])
+            }
             _ => write_some(pool, name, round),
         };
         if done.is_err() && pool.sync().is_err() {
@@ -405,7 +407,8 @@ fn a_list_goes_when_little_is_shared_and_with_a_promotion() {
     let (pool, _device) = with_clone(limits);
     write(&pool, "tank/c", 0..40, 5);
     assert_eq!(sound(&pool, "a tenth is its own").livelists, 1);
-    pool.rename("tank/c", "tank/d", false).expect("rename");
+    pool.rename("tank/c", "tank/d", Recursion::One)
+        .expect("rename");
     assert_eq!(sound(&pool, "renamed").livelists, 1);
     write(&pool, "tank/d", 0..200, 6);
     assert_eq!(sound(&pool, "half is its own").livelists, 0);
@@ -424,17 +427,18 @@ fn a_list_goes_when_little_is_shared_and_with_a_promotion() {
 fn a_rolled_back_clone_has_no_list_and_one_with_snapshots_keeps_it() {
     let (pool, _device) = with_clone(short_parts());
     write(&pool, "tank/c", 0..20, 5);
-    pool.snapshot(&["tank/c@x".into()], false, &[])
+    pool.snapshot(&["tank/c@x".into()], Recursion::One, &[])
         .expect("snapshot");
     write(&pool, "tank/c", 10..30, 6);
     assert_eq!(sound(&pool, "with a snapshot").livelists, 1);
     pool.destroy_snapshots(&["tank/c@x".into()], DestroyOptions::ONE)
         .expect("destroy");
     assert_eq!(sound(&pool, "without").livelists, 1);
-    pool.snapshot(&["tank/c@y".into()], false, &[])
+    pool.snapshot(&["tank/c@y".into()], Recursion::One, &[])
         .expect("snapshot");
     write(&pool, "tank/c", 0..5, 7);
-    pool.rollback("tank/c@y", false).expect("rollback");
+    pool.rollback("tank/c@y", NewerSnapshots::Refuse)
+        .expect("rollback");
     assert_eq!(sound(&pool, "rolled back").livelists, 0);
     pool.destroy_dataset("tank/c", DestroyOptions::RECURSIVE)
         .expect("destroy");

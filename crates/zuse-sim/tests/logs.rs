@@ -1,6 +1,8 @@
 //! Intent logs of another system: replayed for real, in memory, on volumes, in both byte orders.
 
 use std::sync::Arc;
+use zuse::NewerSnapshots;
+use zuse::Recursion;
 
 use zuse::PoolAccess;
 use zuse::tools::Layers as _;
@@ -169,7 +171,7 @@ fn a_program_that_is_undone_gives_the_log_back() {
     assert!(before.is_claimed());
     // The snapshot contains the log in its object set.
     let kept = format!("{name}@kept");
-    pool.snapshot(std::slice::from_ref(&kept), false, &[])
+    pool.snapshot(std::slice::from_ref(&kept), Recursion::One, &[])
         .expect("snapshot");
     let made = format!("{name}/made");
     let clone = Operation::Clone(kept.clone(), made.clone());
@@ -207,7 +209,7 @@ fn a_program_that_is_undone_gives_the_log_back() {
     // A program that is not undone frees the log.
     let devices = Golden::load("zil").block_devices();
     let pool = open_whole(env, &devices, &writable()).expect("open");
-    pool.snapshot(std::slice::from_ref(&kept), false, &[])
+    pool.snapshot(std::slice::from_ref(&kept), Recursion::One, &[])
         .expect("snapshot");
     let rolled = pool.dsl().batch(true, move |batch| {
         let outcome = batch.run(&Operation::Rollback(name), true);
@@ -558,14 +560,15 @@ fn an_encrypted_volume_with_a_log_is_rolled_back_without_its_key() {
     let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
     // The log is claimed and included in a snapshot, without a key.
     let snap = format!("{VOLUME}@s");
-    pool.snapshot(std::slice::from_ref(&snap), false, &[])
+    pool.snapshot(std::slice::from_ref(&snap), Recursion::One, &[])
         .expect("snapshot");
     let header = |name: &str| {
         let ds = pool.dsl().dataset(name).expect("dataset");
         ds.log_header().expect("header")
     };
     assert!(header(&snap).is_claimed());
-    pool.rollback(&snap, false).expect("rollback");
+    pool.rollback(&snap, NewerSnapshots::Refuse)
+        .expect("rollback");
     assert_eq!(header(VOLUME), ZilHeader::default());
     pool.load_key("tank/a", &secret()).expect("load");
     let volume = pool.volume(VOLUME).expect("volume");
@@ -575,7 +578,8 @@ fn an_encrypted_volume_with_a_log_is_rolled_back_without_its_key() {
     volume.write(100, b"written after").expect("write");
     volume.sync().expect("flush");
     drop(volume);
-    pool.rollback(&snap, false).expect("rollback");
+    pool.rollback(&snap, NewerSnapshots::Refuse)
+        .expect("rollback");
     let volume = pool.volume(VOLUME).expect("volume");
     assert_eq!(volume.read(0, &mut buf).expect("read"), 6000);
     assert_eq!(buf, [0; 6000]);

@@ -2,7 +2,7 @@
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, ReceiveRequest};
+use zuse::{Credentials, ReceiveRequest, Recursion};
 use zuse_check::{Depth, check};
 use zuse_pool::Limits;
 use zuse_sim::memory_pool::memory_pool;
@@ -63,7 +63,7 @@ fn the_checker_takes_a_dataset_for_sound_that_was_received_in_part() {
             .expect("write");
     }
     drop((fs, root));
-    pool.snapshot(&["tank/a@s".into()], false, &[])
+    pool.snapshot(&["tank/a@s".into()], Recursion::One, &[])
         .expect("snapshot");
     let mut out = StreamWriter::new(Vec::new());
     pool.send("tank/a@s", None, SendOptions::default())

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 use zuse::DestroyOptions;
+use zuse::Recursion;
 use zuse::tools::Layers as _;
 
 use counting::{Counting, processor_seconds};
@@ -151,7 +152,7 @@ fn change(pool: &std::sync::Arc<zuse::Pool>) -> zuse_base::Result<()> {
         fs.write(&file, 0, &[7; 300_000], zuse_zpl::WriteOptions::default())?;
         fs.sync()?;
     }
-    pool.snapshot(&[format!("{name}@new")], true, &[])?;
+    pool.snapshot(&[format!("{name}@new")], Recursion::Below, &[])?;
     pool.create_filesystem(&format!("{name}/new"), &[], (0, 0))?;
     pool.destroy_dataset(&format!("{name}@new"), DestroyOptions::RECURSIVE)?;
     pool.sync()

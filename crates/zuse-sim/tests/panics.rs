@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, PoolAccess};
+use zuse::{Credentials, FileSystem, PoolAccess, Recursion};
 use zuse_base::tripwire::at;
 use zuse_base::{Error, Result, Txg};
 use zuse_check::{Depth, check};
@@ -58,7 +58,7 @@ fn bench() -> Bench {
     write(&fs, "old", &[7; 300_000]).expect("write");
     write(&fs, "kept", &[8; 500_000]).expect("write");
     pool.sync().expect("sync");
-    pool.snapshot(&["tank@before".into()], false, &[])
+    pool.snapshot(&["tank@before".into()], Recursion::One, &[])
         .expect("snapshot");
     clone(&fs, "kept", "copy").expect("clone");
     pool.sync().expect("sync");
@@ -104,7 +104,7 @@ fn work(pool: &Arc<zuse::Pool>, round: u32) -> Result<()> {
     let child = format!("tank/child{round}");
     pool.create_filesystem(&child, &[], (0, 0))?;
     pool.file_system(&child)?;
-    pool.snapshot(&[format!("tank@s{round}")], false, &[])?;
+    pool.snapshot(&[format!("tank@s{round}")], Recursion::One, &[])?;
     pool.sync()
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, NewVolume, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, NewVolume, NewerSnapshots, Pool, PoolAccess, Recursion};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, FaultyDevice, MemDevice, Op, PowerSupply, Rule, SimDisk};
@@ -318,7 +318,7 @@ fn placed_blocks_are_cloned_kept_by_snapshots_and_sent_as_any_other() {
     let newer = noise(4, 4 * BLOCK);
     put(&fs, &file, 0, &newer);
     fs.fsync(&file).expect("fsync");
-    pool.snapshot(std::slice::from_ref(&snapshot), false, &[])
+    pool.snapshot(std::slice::from_ref(&snapshot), Recursion::One, &[])
         .expect("snapshot");
     put(&fs, &file, 0, &bytes);
     fs.fsync(&file).expect("fsync");
@@ -351,7 +351,8 @@ fn a_file_system_that_goes_takes_its_placed_blocks_along() {
         let device = Arc::new(MemDevice::new("sim0", SIZE));
         let (pool, fs) = pool(device.clone(), &[]);
         let snapshot = format!("{NAME}@s");
-        pool.snapshot(&[snapshot], false, &[]).expect("snapshot");
+        pool.snapshot(&[snapshot], Recursion::One, &[])
+            .expect("snapshot");
         let file = new_file(&fs, b"file");
         put(&fs, &file, 0, &noise(5, 8 * BLOCK));
         fs.fsync(&file).expect("fsync");
@@ -362,7 +363,7 @@ fn a_file_system_that_goes_takes_its_placed_blocks_along() {
                 .destroy_dataset(NAME, DestroyOptions::RECURSIVE.force(true))
                 .expect("destroy"),
             false => pool
-                .rollback(&format!("{NAME}@s"), false)
+                .rollback(&format!("{NAME}@s"), NewerSnapshots::Refuse)
                 .expect("rollback"),
         }
         (0..3).for_each(|_| pool.sync().expect("sync"));

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use zuse::stream::record::Record;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamReader, StreamWriter};
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Errno, KeyMaterial, Pool, PoolAccess, ReceiveRequest};
+use zuse::{
+    Credentials, Errno, KeyMaterial, NewerSnapshots, Pool, PoolAccess, ReceiveRequest, Recursion,
+};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_format::nvlist::{NvEncoding, NvList, NvValue};
@@ -85,6 +87,11 @@ fn open_golden(golden: &Golden) -> Arc<Pool> {
         &PoolAccess::default(),
     )
     .unwrap()
+}
+
+fn snapshot_below(pool: &Pool, name: &str) {
+    pool.snapshot(&[name.to_owned()], Recursion::Below, &[])
+        .unwrap();
 }
 
 #[test]
@@ -253,7 +260,7 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
     for round in 0..4 {
         churn(&from, "tank/e", &mut seed);
         let to = format!("tank/e@{round}");
-        from.snapshot(std::slice::from_ref(&to), false, &[])
+        from.snapshot(std::slice::from_ref(&to), Recursion::One, &[])
             .unwrap();
         let before = format!("@{}", round - 1);
         let source = (round > 0).then_some(before.as_str());
@@ -275,8 +282,8 @@ fn raw_incrementals_are_interrupted_and_resumed_without_any_key() {
         assert_clean(&pool);
     }
     // A rollback needs no key, and the next increment can be received on it.
-    pool.rollback("tank/r@2", true).unwrap();
-    pool.rollback("tank/r@2", false).unwrap();
+    pool.rollback("tank/r@2", NewerSnapshots::Destroy).unwrap();
+    pool.rollback("tank/r@2", NewerSnapshots::Refuse).unwrap();
     let last = sent(&from, "tank/e@3", Some("@2"), RAW);
     receive(&pool, &last, &request).unwrap();
     assert_clean(&pool);
@@ -310,7 +317,7 @@ fn a_raw_package_brings_encryption_roots_holds_and_properties_of_snapshots() {
     churn(&from, "tank/e/child", &mut seed);
     from.snapshot(
         &["tank/e@s".to_owned()],
-        true,
+        Recursion::Below,
         &pairs(&[("my:note", "kept")]),
     )
     .unwrap();
@@ -402,19 +409,20 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
     for name in names {
         churn(&from, &format!("tank/e{name}"), &mut seed);
     }
-    from.snapshot(&["tank/e@0".into()], true, &[]).unwrap();
+    snapshot_below(&from, "tank/e@0");
     let pool = new_pool();
     receive(&pool, &send(None, "0"), &into("tank/r")).unwrap();
     // One becomes an encryption root, one stops being one, one is renamed; all of them are changed.
     from.change_key("tank/e/a", &key(2), zuse::KeyFormat::Raw, None, "prompt")
         .unwrap();
     from.inherit_key("tank/e/c").unwrap();
-    from.rename("tank/e/b", "tank/e/renamed", false).unwrap();
+    let renamed = from.rename("tank/e/b", "tank/e/renamed", Recursion::One);
+    renamed.unwrap();
     let names = ["", "/a", "/a/below", "/renamed", "/c"];
     for name in names {
         churn(&from, &format!("tank/e{name}"), &mut seed);
     }
-    from.snapshot(&["tank/e@1".into()], true, &[]).unwrap();
+    snapshot_below(&from, "tank/e@1");
     receive(&pool, &send(Some("@0"), "1"), &into("tank/r")).unwrap();
     for (name, root) in [
         ("", "tank/r"),
@@ -458,7 +466,7 @@ fn the_top_of_a_raw_package_keeps_its_key_below_a_parent_with_another_one() {
     let mut seed = Seed(3);
     churn(&from, "tank/e/a", &mut seed);
     churn(&from, "tank/e/a/below", &mut seed);
-    from.snapshot(&["tank/e/a@0".into()], true, &[]).unwrap();
+    snapshot_below(&from, "tank/e/a@0");
     let request = zuse::SendRequest {
         to: "tank/e/a@0".into(),
         recursive: true,
@@ -524,7 +532,8 @@ fn used(pool: &Arc<Pool>, name: &str) -> [Vec<(u64, u64, u64)>; 3] {
 }
 
 fn snap(pool: &Arc<Pool>, name: &str) {
-    pool.snapshot(&[name.to_owned()], false, &[]).unwrap();
+    pool.snapshot(&[name.to_owned()], Recursion::One, &[])
+        .unwrap();
 }
 
 /// Limits come with a raw stream, usage does not: it is counted at the first write with the key.
@@ -637,7 +646,8 @@ fn records_that_are_not_in_order_are_refused() {
     let options = zuse_zpl::WriteOptions::default();
     fs.write(&file, 0, &[7; 20_000], options).unwrap();
     drop((fs, top, file));
-    from.snapshot(&["tank/e@a".into()], false, &[]).unwrap();
+    from.snapshot(&["tank/e@a".into()], Recursion::One, &[])
+        .unwrap();
     let clear = SendOptions { raw: false, ..RAW };
     let streams = [clear, RAW].map(|options| sent(&from, "tank/e@a", None, options));
     let refused = |stream: &[u8], change: &dyn Fn(&mut Records)| {

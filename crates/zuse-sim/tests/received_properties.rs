@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Errno, KeyMaterial, Pool, ReceiveRequest, SendRequest, Source};
+use zuse::{Errno, KeyMaterial, Pool, ReceiveRequest, Recursion, SendRequest, Source};
 use zuse_sim::round_trip::{new_pool, prove, sent};
 
 fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -69,7 +69,8 @@ fn source() -> Arc<Pool> {
     let kid = [("compression", "gzip"), ("my:x", "kid"), ("quota", "50M")];
     from.create_filesystem("src/a/b", &pairs(&kid), (0, 0))
         .unwrap();
-    from.snapshot(&["src/a@1".into()], true, &[]).unwrap();
+    from.snapshot(&["src/a@1".into()], Recursion::Below, &[])
+        .unwrap();
     from
 }
 
@@ -124,7 +125,8 @@ fn received_values_show_as_such_and_come_back_after_local_ones() {
         .unwrap()
         .set(&pairs(&[("atime", "off")]))
         .unwrap();
-    from.snapshot(&["src/a@2".into()], true, &[]).unwrap();
+    from.snapshot(&["src/a@2".into()], Recursion::Below, &[])
+        .unwrap();
     let more = package(&from, "src/a@2", Some("@1"));
     receive(&to, &more, &into("tank/r", &[], &[])).unwrap();
     assert_eq!(get(&to, "tank/r", "my:x").0, "");
@@ -192,7 +194,8 @@ fn what_is_kept_out_or_overridden_does_not_take_effect_but_is_remembered() {
         .unwrap()
         .set(&pairs(&[("recordsize", "32K")]))
         .unwrap();
-    from.snapshot(&["src/a@2".into()], true, &[]).unwrap();
+    from.snapshot(&["src/a@2".into()], Recursion::Below, &[])
+        .unwrap();
     let more = package(&from, "src/a@2", Some("@1"));
     receive(&to, &more, &into("tank/r", &[], &["recordsize"])).unwrap();
     assert_eq!(get(&to, "tank/r", "recordsize"), is("8192", Source::Local));
@@ -230,7 +233,8 @@ fn a_receive_that_fails_leaves_the_properties_as_they_were() {
         ("quota", "150M"),
     ]))
     .unwrap();
-    from.snapshot(&["src/a@2".into()], true, &[]).unwrap();
+    from.snapshot(&["src/a@2".into()], Recursion::Below, &[])
+        .unwrap();
     let more = package(&from, "src/a@2", Some("@1"));
     let before = ["tank/r", "tank/r/b"].map(|name| all(&to, name));
     // Somewhere in the first increment.
@@ -301,7 +305,8 @@ fn what_cannot_be_is_refused_or_left_out_with_a_word() {
         .unwrap();
     b.set(&pairs(&[("quota", "none")])).unwrap();
     b.set(&pairs(&big)).unwrap();
-    from.snapshot(&["src/a@2".into()], true, &[]).unwrap();
+    from.snapshot(&["src/a@2".into()], Recursion::Below, &[])
+        .unwrap();
     to.create_filesystem("tank/small", &pairs(&[("quota", "40M")]), (0, 0))
         .unwrap();
     let said = receive(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use zuse::tools::Layers as _;
-use zuse::{Errno, PoolAccess};
+use zuse::{Errno, PoolAccess, Txg};
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::Environment;
@@ -91,7 +91,7 @@ fn an_older_txg_is_looked_at_and_gone_back_to() {
     pool.close().expect("close");
     drop(pool);
     let older = PoolAccess {
-        rewind_to: older,
+        rewind_to: older.map(Txg),
         ..PoolAccess::default()
     };
     assert!(older.rewind_to.is_some());

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dmu::Edge;
+use zuse_dmu::CompletePart;
 use zuse_dsl::property::{PropertyUndo, ReceivedProperties};
 use zuse_dsl::{Dsl, ReceiveBegin, ReceiveProgress, ReceivedEncryption, Receiving, ResumeState};
 use zuse_format::ObjsetType;
@@ -59,7 +59,7 @@ pub struct Received {
     /// Bytes of stream.
     pub bytes: u64,
     /// The error that ended a salvaged stream, and how far the content is complete.
-    pub flaw: Option<(Error, Edge)>,
+    pub flaw: Option<(Error, CompletePart)>,
 }
 
 impl Received {
@@ -167,16 +167,16 @@ pub fn receive<R: Read>(
     let full = begin.from_guid == 0;
     let mut receiving = dsl.begin_receive(plan)?;
     let mut undo = PropertyUndo::default();
-    let mut edge = Edge::default();
+    let mut part = CompletePart::default();
     let outcome = dsl
         .receive_properties(target, &options.properties)
         .and_then(|done| {
             undo = done;
-            transfer(reader, item, begin, &receiving, full, before, &mut edge)
+            transfer(reader, item, begin, &receiving, full, before, &mut part)
         });
     let flaw = match outcome {
         Ok(()) => None,
-        Err(e) if options.salvage => Some((e, edge)),
+        Err(e) if options.salvage => Some((e, part)),
         Err(e) => {
             let replaces = receiving.replaces();
             let kept = receiving.abandon(options.resumable);
@@ -348,7 +348,7 @@ fn origin_of(
     Ok(origin)
 }
 
-/// Reads and applies everything up to END; `edge` is how far that completes the object set.
+/// Reads and applies everything up to END; `part` is how far that completes the object set.
 fn transfer<R: Read>(
     reader: &mut StreamReader<R>,
     item: &Item,
@@ -356,7 +356,7 @@ fn transfer<R: Read>(
     receiving: &Receiving,
     full: bool,
     before: ReceiveProgress,
-    edge: &mut Edge,
+    part: &mut CompletePart,
 ) -> Result<()> {
     let start = item.offset + crate::record::HEADER as u64;
     let spill_flags = begin.flags & FLAG_SPILL_BLOCK != 0;
@@ -374,7 +374,7 @@ fn transfer<R: Read>(
         let (applied, mut applier) = work
             .join()
             .map_err(|_| Error::truncated("receive", "the applying thread ended early"))?;
-        *edge = std::mem::take(&mut applier.edge);
+        *part = std::mem::take(&mut applier.complete_part);
         // An error while applying is returned first: it usually causes the read error.
         applied?;
         read?;

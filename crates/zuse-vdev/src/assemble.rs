@@ -32,9 +32,9 @@ pub struct Scanned {
     pub labels: Labels,
 }
 
-/// The result of scanning some devices.
+/// What the labels of some devices show.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct FoundDevices {
     /// The pools, by name, then guid.
     pub pools: Vec<FoundPool>,
     /// Idle spares and cache devices, with their paths.
@@ -64,7 +64,7 @@ pub fn read_labels(devices: &[Arc<dyn BlockDevice>]) -> Vec<Scanned> {
 }
 
 /// Reads the labels of files and disks, without disturbing their users.
-pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
+pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> FoundDevices {
     let looked = run_all_borrowed(THREADS, paths.iter().collect(), |path| {
         let device = FileDevice::open(path, Access::Probe)?;
         let whole = Scanned {
@@ -95,16 +95,16 @@ pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> Scan {
             Err(error) => problems.push(error),
         }
     }
-    Scan {
+    FoundDevices {
         problems,
         ..assemble(&scanned)
     }
 }
 
 /// Puts labels together to pools.
-pub fn assemble(scanned: &[Scanned]) -> Scan {
+pub fn assemble(scanned: &[Scanned]) -> FoundDevices {
     let mut groups: BTreeMap<u64, Group<'_>> = BTreeMap::new();
-    let mut scan = Scan::default();
+    let mut scan = FoundDevices::default();
     let sure = certain_pools(scanned);
     for device in scanned {
         if let Some(label) = meant(&device.labels, &sure) {

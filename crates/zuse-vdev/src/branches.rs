@@ -14,7 +14,7 @@ use zuse_base::{Errno, Error, Result, Span, Txg};
 
 use crate::copies::{Copies, ReadOutcome};
 use crate::leaf::Leaf;
-use crate::stripes::Stripes;
+use crate::parity::ParityVdev;
 use crate::verify::{BlockCheck, Verified};
 
 /// How a branch holds its copy.
@@ -23,7 +23,7 @@ pub(crate) enum Form {
     /// Whole, on leaves.
     Copies(Copies),
     /// In columns.
-    Stripes(Stripes),
+    Parity(ParityVdev),
 }
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Branches {
         for branch in &self.0 {
             let found = match &branch.form {
                 Form::Copies(copies) => copies.verify_block(offset, birth, buf, psize, check),
-                Form::Stripes(stripes) => stripes.verify_block(offset, birth, buf, psize, check),
+                Form::Parity(vdev) => vdev.verify_block(offset, birth, buf, psize, check),
             };
             if !found.good {
                 wrong.push((branch, found));
@@ -143,7 +143,7 @@ impl Branches {
         for branch in &self.0 {
             match &branch.form {
                 Form::Copies(copies) => copies.will_verify(offset, len),
-                Form::Stripes(stripes) => stripes.will_verify(offset, len),
+                Form::Parity(vdev) => vdev.will_verify(offset, len),
             }
         }
     }
@@ -181,7 +181,7 @@ impl Branches {
         let own = |b: &&Branch| b.leaves.iter().any(|l| l.guid() == guid);
         match self.0.iter().find(own).map(|b| &b.form) {
             Some(Form::Copies(_)) => vec![Span::new(offset, len)],
-            Some(Form::Stripes(stripes)) => stripes.parts_on(guid, offset, len),
+            Some(Form::Parity(vdev)) => vdev.parts_on(guid, offset, len),
             None => Vec::new(),
         }
     }
@@ -193,7 +193,7 @@ impl Branches {
         for branch in &self.0 {
             let result = match &branch.form {
                 Form::Copies(copies) => copies.discard(offset, len),
-                Form::Stripes(stripes) => stripes.discard(offset, len),
+                Form::Parity(vdev) => vdev.discard(offset, len),
             };
             match result {
                 Ok(done) => discarded |= done,
@@ -218,14 +218,14 @@ impl Branch {
     ) -> Result<ReadOutcome> {
         match &self.form {
             Form::Copies(copies) => copies.read(at.0, buf, psize, verify, heal),
-            Form::Stripes(stripes) => stripes.read(at, buf, psize, verify, heal),
+            Form::Parity(vdev) => vdev.read(at, buf, psize, verify, heal),
         }
     }
 
     fn write(&self, at: (u64, u64), data: &[u8]) -> Result<()> {
         match &self.form {
             Form::Copies(copies) => copies.write(at.0, data),
-            Form::Stripes(stripes) => stripes.write(at.0, at.1, data),
+            Form::Parity(vdev) => vdev.write(at.0, at.1, data),
         }
     }
 }

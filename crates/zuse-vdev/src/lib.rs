@@ -19,15 +19,15 @@ mod indirect;
 pub mod label;
 mod leaf;
 mod op_figures;
+mod parity;
 mod report;
 pub mod ring;
 mod size;
-mod stripes;
 mod tree;
 mod verify;
 mod watch;
 
-pub use assemble::{FoundPool, Scan, Scanned};
+pub use assemble::{FoundDevices, FoundPool, Scanned};
 pub use config::{
     Form, IndirectConfig, LabelConfig, PoolConfig, PoolState, SplitDevice, TopConfig, VdevConfig,
     VdevKind,
@@ -38,9 +38,9 @@ pub use indirect::{Mapping, Moved};
 pub use label::{LabelPair, Labels};
 pub use leaf::{Counters, Leaf};
 pub use op_figures::{AllOps, OpCounters, OpFigures};
+pub use parity::vdev_asize as draid_asize;
 pub use ring::RingEntry;
 pub use size::SizeRule;
-pub use stripes::vdev_asize as draid_asize;
 pub use tree::{
     Address, Change, Choice, Devices, Mark, OpenMode, Top, UberblockTargets, VdevClass, VdevStatus,
     Vdevs,

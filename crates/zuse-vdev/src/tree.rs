@@ -44,8 +44,8 @@ use crate::copies::Copies;
 use crate::health::{Aux, Health, VdevState};
 use crate::indirect::Indirect;
 use crate::leaf::Leaf;
+use crate::parity::ParityVdev;
 use crate::size::SizeRule;
-use crate::stripes::Stripes;
 
 /// Rank of the lock of the array of tops. Under it only a leaf's state is locked.
 const TREE_RANK: u32 = 940;
@@ -59,7 +59,7 @@ enum Layout {
     /// Whole copies on leaves.
     Copies(Copies),
     /// Columns and parity on children.
-    Stripes(Stripes),
+    Parity(ParityVdev),
     /// A mirror whose children are stripes with parity.
     Branches(Branches),
     /// Removed: blocks are elsewhere.
@@ -221,7 +221,7 @@ impl Top {
     /// The unit of allocation offsets and sizes, in bytes: a sector, for dRAID a row of its group.
     pub fn allocation_unit(&self) -> u64 {
         match &self.layout {
-            Layout::Stripes(stripes) => stripes.unit(),
+            Layout::Parity(vdev) => vdev.unit(),
             _ => None,
         }
         .unwrap_or(1 << self.ashift)
@@ -299,7 +299,7 @@ impl Top {
             Layout::Copies(_) if self.leaves().iter().any(|l| l.guid() == guid) => {
                 vec![Span::new(offset, len)]
             }
-            Layout::Stripes(stripes) => stripes.parts_on(guid, offset, len),
+            Layout::Parity(vdev) => vdev.parts_on(guid, offset, len),
             Layout::Branches(branches) => branches.parts_on(guid, offset, len),
             _ => Vec::new(),
         }

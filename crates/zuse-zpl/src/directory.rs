@@ -66,7 +66,7 @@ pub enum Wanted {
 
 /// The target of a name.
 #[derive(Debug)]
-pub enum Found {
+pub enum LookedUp {
     /// An object.
     Object(Arc<Znode>),
     /// The `stat` data of a file that is not in memory.
@@ -127,7 +127,12 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`Self::lookup`].
-    pub fn lookup_stat(&self, who: &Credentials, dir: &Arc<Znode>, name: &[u8]) -> Result<Found> {
+    pub fn lookup_stat(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Znode>,
+        name: &[u8],
+    ) -> Result<LookedUp> {
         if !matches!(name, b"." | b"..") {
             name::check(name)?;
             dir.entries()?;
@@ -139,10 +144,10 @@ impl FileSystem {
             if let Some(attr) = self.stored_file(object)
                 && dir.dnode().is_unchanged_since(stamp)
             {
-                return Ok(Found::Stored(attr));
+                return Ok(LookedUp::Stored(attr));
             }
         }
-        self.lookup(who, dir, name).map(Found::Object)
+        self.lookup(who, dir, name).map(LookedUp::Object)
     }
 
     /// A regular file that is not in memory, from its dnode block.

@@ -45,7 +45,7 @@ pub use backing::{AclMode, Backing, MountProps, PoolFeatures, SnapDir, SpaceFact
 pub use create::{LoggedObject, NewObject};
 pub use credentials::{Credentials, MAY_EXEC, MAY_READ, MAY_WRITE};
 pub use diff::{Change, ChangeKind, diff, paths_of};
-pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, Found, Wanted};
+pub use directory::{DOT_ZFS, DOT_ZFS_NAME, DirEntry, LookedUp, Wanted};
 pub use file::{SIZE_MAX, Whence, WriteOptions};
 pub use file_system::{
     Attr, CaseSensitivity, FileSystem, MASTER_NODE, UnlinkObserver, ZPL_VERSION, device_number,

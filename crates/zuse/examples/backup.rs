@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
+use zuse::Recursion;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let last = pool.snapshots(&dataset)?.pop();
     let number = pool.snapshots(&dataset)?.len();
     let new = format!("{dataset}@backup-{number:04}");
-    pool.snapshot(std::slice::from_ref(&new), false, &[])?;
+    pool.snapshot(std::slice::from_ref(&new), Recursion::One, &[])?;
 
     if let Some(last) = &last {
         pool.diff(last, &new, |change| {

@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{Read, Write};
+use zuse::Recursion;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Two pools in one process: a stream goes from one into the other through memory.
     let now = format!("{name}@moved");
-    pool.snapshot(std::slice::from_ref(&now), false, &[])?;
+    pool.snapshot(std::slice::from_ref(&now), Recursion::One, &[])?;
     let mut stream = Vec::new();
     pool.send_to(&now, None, &mut stream)?;
     let copy = zuse::CreateOptions::new("copy")

@@ -16,9 +16,9 @@ pub struct Removal {
     pub state: ScanState,
     /// The vdev.
     pub vdev: u64,
-    /// When it began.
+    /// Seconds since 1970 of its begin.
     pub start: u64,
-    /// When it ended.
+    /// Seconds since 1970 of its end; 0 while it runs.
     pub end: u64,
     /// Bytes to be copied.
     pub to_copy: u64,
@@ -38,6 +38,16 @@ pub struct Checkpoint {
     pub bytes: u64,
 }
 
+/// What a checkpoint holds of a vdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointSpace {
+    /// Number of the top-level vdev.
+    pub vdev: u64,
+    /// Bytes that only the checkpoint holds.
+    pub bytes: u64,
+}
+
 /// The expansion of a raidz vdev: the last one, or one in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,9 +56,9 @@ pub struct Expansion {
     pub state: ScanState,
     /// The vdev.
     pub vdev: u64,
-    /// When it began.
+    /// Seconds since 1970 of its begin.
     pub start: u64,
-    /// When it ended.
+    /// Seconds since 1970 of its end, if `state` says that it has ended.
     pub end: u64,
     /// Bytes copied.
     pub copied: u64,
@@ -126,15 +136,15 @@ impl Pool {
         state.bytes = self
             .checkpoint_space()?
             .iter()
-            .fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
+            .fold(0, |sum, space| sum.saturating_add(space.bytes));
         Ok(Some(state))
     }
 
-    /// Bytes that only the checkpoint holds, by vdev number.
+    /// Bytes that only the checkpoint holds, for each vdev with a space map of them.
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn checkpoint_space(&self) -> Result<Vec<(u64, u64)>> {
+    pub fn checkpoint_space(&self) -> Result<Vec<CheckpointSpace>> {
         let mut all = Vec::new();
         if !self.spa().features().is_active(CHECKPOINT) {
             return Ok(all);
@@ -149,7 +159,8 @@ impl Pool {
             let alloc = alloc.map(i64::from_le_bytes).ok_or_else(|| {
                 Error::truncated(dnode.place(), "the header of the space map is too short")
             })?;
-            all.push((vdev, alloc.min(0).unsigned_abs()));
+            let bytes = alloc.min(0).unsigned_abs();
+            all.push(CheckpointSpace { vdev, bytes });
         }
         Ok(all)
     }

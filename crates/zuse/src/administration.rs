@@ -9,7 +9,7 @@ use zuse_pool::{VdevWorkKind, VdevWorkOrder};
 use zuse_vdev::VdevState;
 
 use crate::property::parse;
-use crate::{DestroyOptions, Pool};
+use crate::{DestroyOptions, Pool, Recursion};
 
 /// A tag on a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,16 @@ pub struct Hold {
     pub tag: String,
     /// Seconds since 1970 of its creation.
     pub time: u64,
+}
+
+/// How a pool's guid changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GuidChange {
+    /// The guid before.
+    pub old: u64,
+    /// The guid now.
+    pub new: u64,
 }
 
 impl Pool {
@@ -50,14 +60,14 @@ impl Pool {
         Ok(())
     }
 
-    /// Changes the pool's guid to the given one, or to a random one. Returns the old and the new
-    /// guid.
+    /// Changes the pool's guid to the given one, or to a random one.
     ///
     /// # Errors
     /// `Refused(BUSY)` with a checkpoint, `Refused(NXIO)` if a device is not healthy,
     /// `Refused(EXIST)` for a guid of this pool, `Refused(ROFS)`.
-    pub fn reguid(&self, guid: Option<u64>) -> Result<(u64, u64)> {
-        self.spa().reguid(guid)
+    pub fn reguid(&self, guid: Option<u64>) -> Result<GuidChange> {
+        let (old, new) = self.spa().reguid(guid)?;
+        Ok(GuidChange { old, new })
     }
 
     /// Starts or stops initializing or trimming devices. Returns for each whether that was
@@ -154,9 +164,9 @@ impl Pool {
         Ok((from.to_owned(), clashes))
     }
 
-    /// These snapshots, and with `recursive` those of the same names below them.
-    fn with_below(&self, snapshots: &[String], recursive: bool) -> Result<Vec<String>> {
-        if !recursive {
+    /// These snapshots, and with [`Recursion::Below`] those of the same names below them.
+    fn with_below(&self, snapshots: &[String], recursion: Recursion) -> Result<Vec<String>> {
+        if !recursion.is_below() {
             return Ok(snapshots.to_vec());
         }
         let mut out = Vec::new();
@@ -180,14 +190,13 @@ impl Pool {
         Ok(out)
     }
 
-    /// Puts a tag on snapshots, on all of them or none. With `recursive` also on those of the same
-    /// names below.
+    /// Puts a tag on snapshots, on all of them or none.
     ///
     /// # Errors
     /// `Refused(NOENT)`, `Refused(EXIST)` if one has the tag.
-    pub fn hold(&self, snapshots: &[String], tag: &str, recursive: bool) -> Result<()> {
+    pub fn hold(&self, snapshots: &[String], tag: &str, recursion: Recursion) -> Result<()> {
         self.dsl()
-            .hold(&self.with_below(snapshots, recursive)?, tag)
+            .hold(&self.with_below(snapshots, recursion)?, tag)
     }
 
     /// Removes a tag from snapshots, from all of them or none. A deferred snapshot without holds is
@@ -195,8 +204,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(NOENT)` if one does not have the tag.
-    pub fn release(&self, snapshots: &[String], tag: &str, recursive: bool) -> Result<()> {
-        let all = self.with_below(snapshots, recursive)?;
+    pub fn release(&self, snapshots: &[String], tag: &str, recursion: Recursion) -> Result<()> {
+        let all = self.with_below(snapshots, recursion)?;
         self.dsl().release(&all, tag)?;
         for name in all {
             if !self.exists(&name)? {
@@ -206,13 +215,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Tags of snapshots, with `recursive` also of those of the same names below.
+    /// Tags of snapshots.
     ///
     /// # Errors
     /// `Refused(NOENT)`.
-    pub fn holds(&self, snapshots: &[String], recursive: bool) -> Result<Vec<Hold>> {
+    pub fn holds(&self, snapshots: &[String], recursion: Recursion) -> Result<Vec<Hold>> {
         let mut out = Vec::new();
-        for snapshot in self.with_below(snapshots, recursive)? {
+        for snapshot in self.with_below(snapshots, recursion)? {
             let tags = self.dsl().holds(&snapshot)?;
             out.extend(tags.into_iter().map(|(tag, time)| Hold {
                 snapshot: snapshot.clone(),

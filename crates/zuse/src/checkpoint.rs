@@ -37,7 +37,7 @@ impl Pool {
             return Ok(0);
         }
         let bytes = self.checkpoint_space()?;
-        let sum = bytes.iter().map(|(_, n)| *n);
+        let sum = bytes.iter().map(|space| space.bytes);
         Ok(sum.fold(0, u64::saturating_add).max(1))
     }
 }

@@ -48,7 +48,7 @@ pub struct NewPool {
     pub root_properties: Vec<(String, String)>,
     /// Key of the root dataset, if the properties need one ([`crate::root_key_request`]).
     pub root_key: Option<KeyMaterial>,
-    /// Owner of the root directory.
+    /// Owner of the root directory: uid and gid.
     pub owner: (u32, u32),
     /// Accept devices with an exported or potentially active pool, or other content.
     pub force: bool,

@@ -29,24 +29,24 @@ pub struct DamagedObject {
     /// Name of the dataset or snapshot; `None` if it does not exist any more, and for the pool's
     /// own metadata.
     pub dataset: Option<String>,
-    /// Object number of the dataset; 0 for the pool's own metadata.
-    pub number: u64,
-    /// The object.
-    pub object: u64,
+    /// Object of the dataset in the MOS; 0 for the pool's own metadata.
+    pub number: ObjectId,
+    /// The object in the dataset.
+    pub object: ObjectId,
     /// Its path below the dataset's root, with a leading slash; `None` if none can be found.
     pub path: Option<Vec<u8>>,
 }
 
 impl std::fmt::Display for DamagedObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.dataset, self.number) {
+        match (&self.dataset, self.number.0) {
             (Some(name), _) => write!(f, "{name}:")?,
             (None, 0) => write!(f, "<metadata>:")?,
             (None, number) => write!(f, "<{number:#x}>:")?,
         }
         match &self.path {
             Some(path) => write!(f, "{}", String::from_utf8_lossy(path)),
-            None => write!(f, "<{:#x}>", self.object),
+            None => write!(f, "<{:#x}>", self.object.0),
         }
     }
 }
@@ -104,8 +104,8 @@ impl Pool {
         let mut paths = paths.unwrap_or_default().into_iter();
         out.extend(objects.iter().map(|object| DamagedObject {
             dataset: dataset.clone(),
-            number,
-            object: object.0,
+            number: ObjectId(number),
+            object: *object,
             path: paths.next().flatten(),
         }));
     }

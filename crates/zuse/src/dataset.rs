@@ -14,7 +14,7 @@ use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
 use crate::backing::pool_features;
 use crate::owner_property::OwnerProperty;
 use crate::property::parse;
-use crate::{Mounts, Pool};
+use crate::{Mounts, Pool, Recursion};
 
 /// A filesystem, volume or snapshot of an open pool.
 #[derive(Clone)]
@@ -32,6 +32,15 @@ pub struct Listing {
     pub name: String,
     /// What it is.
     pub kind: DatasetKind,
+}
+
+/// What happens to snapshots that are newer than the one of a rollback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewerSnapshots {
+    /// They stay, and the rollback is refused.
+    Refuse,
+    /// They are destroyed.
+    Destroy,
 }
 
 /// Options of a new file system.
@@ -130,7 +139,7 @@ impl Dataset {
     pub fn snapshot(&self, name: &str) -> Result<Self> {
         let whole = format!("{}@{name}", self.name);
         self.pool
-            .snapshot(std::slice::from_ref(&whole), false, &[])?;
+            .snapshot(std::slice::from_ref(&whole), Recursion::One, &[])?;
         self.pool.dataset(&whole)
     }
 
@@ -281,7 +290,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Creates a filesystem.
+    /// Creates a filesystem. `owner` are the uid and gid of its root directory.
     ///
     /// # Errors
     /// `Refused(NOENT)` without its parent, `Refused(EXIST)`, `Refused(INVAL)` for names and
@@ -334,15 +343,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes snapshots with full names (`tank/home@monday`), all in one txg or none. With
-    /// `recursive` also of all datasets below. `properties` are user properties of the snapshots.
+    /// Takes snapshots with full names (`tank/home@monday`), all in one txg or none.
+    /// `properties` are user properties of the snapshots.
     ///
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
     pub fn snapshot(
         &self,
         names: &[String],
-        recursive: bool,
+        recursion: Recursion,
         properties: &[(String, String)],
     ) -> Result<()> {
         for (name, _) in properties {
@@ -360,26 +369,27 @@ impl Pool {
         // Removed files that wait to be freed would be in the snapshot. Where it is received, the
         // first mount would free them, and the next increment find the dataset modified.
         for head in names.iter().filter_map(|name| name.split('@').next()) {
-            self.free_removed(head, recursive);
+            self.free_removed(head, recursion);
         }
-        self.dsl().snapshot(names, recursive, &props)?;
+        self.dsl().snapshot(names, recursion.is_below(), &props)?;
         for name in names {
             self.notify_mounts(|m| m.created(name));
         }
         Ok(())
     }
 
-    /// Renames a dataset or snapshot; with `recursive` also the snapshots of the same name below.
+    /// Renames a dataset or snapshot. The datasets below a renamed one keep their places in it.
+    /// [`Recursion::Below`] is for snapshots: those of the same name below are renamed too.
     ///
     /// # Errors
     /// `Refused(EXIST)`, `Refused(NOENT)`, `Refused(INVAL)`.
-    pub fn rename(&self, from: &str, to: &str, recursive: bool) -> Result<()> {
+    pub fn rename(&self, from: &str, to: &str, recursion: Recursion) -> Result<()> {
         if from.contains('@')
             && let Some(mounts) = self.mounts()
         {
             mounts.before_destroy(from, true)?;
         }
-        self.dsl().rename(from, to, recursive)?;
+        self.dsl().rename(from, to, recursion.is_below())?;
         self.notify_mounts(|m| m.renamed(from, to));
         Ok(())
     }
@@ -401,13 +411,13 @@ impl Pool {
         Ok(all.get(at + 1..).unwrap_or_default().to_vec())
     }
 
-    /// Rolls a dataset back to its newest snapshot, or with `destroy_newer` to any. A mount of it
-    /// continues with the old content.
+    /// Rolls a dataset back to a snapshot. A mount of it continues with the old content.
     ///
     /// # Errors
-    /// `Refused(EXIST)` if there is a newer snapshot.
-    pub fn rollback(&self, snapshot: &str, destroy_newer: bool) -> Result<()> {
+    /// `Refused(EXIST)` if there is a newer snapshot, which is not to be destroyed.
+    pub fn rollback(&self, snapshot: &str, newer: NewerSnapshots) -> Result<()> {
         let (dataset, _) = snapshot.split_once('@').unwrap_or((snapshot, ""));
+        let destroy_newer = newer == NewerSnapshots::Destroy;
         let newer = if destroy_newer {
             self.newer_than(snapshot)?
         } else {
@@ -444,10 +454,10 @@ impl Pool {
         self.dsl().rollback(snapshot, destroy_newer)
     }
 
-    /// Frees what was removed in a mounted dataset, with `recursive` below it too. A mount does it
-    /// by itself within a second, many files at once.
-    pub fn free_removed(&self, dataset: &str, recursive: bool) {
-        self.notify_mounts(|m| m.free_removed(dataset, recursive));
+    /// Frees what was removed in a mounted dataset. A mount does it by itself within a second, many
+    /// files at once.
+    pub fn free_removed(&self, dataset: &str, recursion: Recursion) {
+        self.notify_mounts(|m| m.free_removed(dataset, recursion));
     }
 
     pub(crate) fn notify_mounts(&self, what: impl FnOnce(&dyn Mounts)) {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use zuse_base::Result;
 
-use crate::Pool;
+use crate::{Pool, Recursion};
 
 /// How to destroy datasets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl DestroyOptions {
 pub struct DestroyPlan {
     /// All destroyed names, in order: snapshots and children before their datasets.
     pub names: Vec<String>,
-    /// Children and snapshots of the dataset, which need `recursive`.
+    /// Children and snapshots of the dataset, which need [`Recursion::Below`].
     pub dependents: Vec<String>,
     /// Dependents elsewhere, in the order of destroying: clones, datasets below them, their
     /// snapshots, clones of those, and so on.
@@ -65,12 +65,12 @@ impl Pool {
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
-    pub fn plan_destroy(&self, name: &str, recursive: bool) -> Result<DestroyPlan> {
+    pub fn plan_destroy(&self, name: &str, recursion: Recursion) -> Result<DestroyPlan> {
         let mut plan = DestroyPlan::default();
         let mut all = self.names_below(name)?;
         let snapshots = all.iter().filter(|n| n.contains('@')).cloned().collect();
         plan.clones = self.dependent_clones(snapshots, &all)?;
-        if !recursive {
+        if !recursion.is_below() {
             plan.dependents = all.split_off(1);
         }
         plan.names = in_order_of_going(&all);

@@ -19,6 +19,16 @@ pub struct ImportedPool {
     pub devices: Vec<PathBuf>,
 }
 
+/// Which labels [`DeviceUse::clear`] wipes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClearLabels {
+    /// Those of a destroyed pool, and of spares and cache devices.
+    Unused,
+    /// Also those of an exported pool, and of one that seems active, if no process has the device
+    /// open.
+    Force,
+}
+
 /// Devices of imported pools, identified by their underlying storage.
 #[derive(Debug, Default)]
 pub(crate) struct Taken<'a>(Vec<(&'a ImportedPool, Vec<Storage>)>);
@@ -158,14 +168,18 @@ impl DeviceUse {
         Err(Error::refused(Errno::EXIST, what))
     }
 
-    /// Wipes the labels of a device. With `force` also those of an exported pool, and of one that
-    /// seems active. The latter must not be in `imported`, and no process may have the device open.
+    /// Wipes the labels of a device, unless a pool of `imported` has it.
     ///
     /// # Errors
-    /// `Refused(BUSY)` for a device of an active pool; without `force` `Refused(EXIST)` for one of
-    /// an exported pool.
-    pub fn clear(path: impl AsRef<Path>, force: bool, imported: &[ImportedPool]) -> Result<()> {
+    /// `Refused(BUSY)` for a device of an active pool and `Refused(EXIST)` for one of an exported
+    /// pool, unless `which` allows them. `Refused(NOENT)` without a label.
+    pub fn clear(
+        path: impl AsRef<Path>,
+        which: ClearLabels,
+        imported: &[ImportedPool],
+    ) -> Result<()> {
         let path = path.as_ref();
+        let force = which == ClearLabels::Force;
         let used = Self::of(path)?;
         let is_ours = || Taken::of(imported).by(path, &used).is_some();
         match &used {

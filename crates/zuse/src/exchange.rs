@@ -86,17 +86,17 @@ impl Pool {
         Ok(all.iter().map(spare).collect())
     }
 
-    /// `zpool attach`: adds a device as another copy of an existing one.
+    /// `zpool attach`: adds a device as another copy of an existing one, which has this guid.
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.
-    pub fn attach(self: &Arc<Self>, target: u64, path: &Path, take: &AttachOptions) -> Result<()> {
-        let new = self.device_to_attach(target, path, take)?;
-        self.attach_device(target, &new, Purpose::Attach)
+    pub fn attach(self: &Arc<Self>, guid: u64, path: &Path, take: &AttachOptions) -> Result<()> {
+        let new = self.device_to_attach(guid, path, take)?;
+        self.attach_device(guid, &new, Purpose::Attach)
     }
 
-    /// `zpool replace`: replaces a device by another one or a spare. Without a path, by the device
-    /// that is now at the old one's path.
+    /// `zpool replace`: replaces the device with the guid `old` by another one or a spare. Without
+    /// a path, by the device that is now at the old one's path.
     ///
     /// # Errors
     /// `Refused` with OpenZFS's words.

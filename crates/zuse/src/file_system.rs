@@ -116,7 +116,7 @@ impl Pool {
         let in_use = files.in_use.lock().get(&object).cloned();
         let opened = DatasetBacking::open(self, dataset.clone(), in_use);
         let backing = opened.map_err(|error| (error, was_open))?;
-        self.keep_to_edge(&dataset).map_err(plain)?;
+        self.limit_to_complete(&dataset).map_err(plain)?;
         let fs = crate::replay::file_system(&backing, self.spa(), &dataset).map_err(plain)?;
         if backing.is_writable() {
             let asked: Weak<FileSystem> = Arc::downgrade(&fs);

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Refusal, Result};
+use zuse_base::{Errno, Error, Refusal, Result, Txg};
 use zuse_device::{Access as DeviceAccess, discover};
 use zuse_dsl::Dsl;
 use zuse_format::Uberblock;
 use zuse_pool::{Environment, OpenOptions};
 use zuse_vdev::assemble::OpenDevices;
-use zuse_vdev::{FoundPool, OpenMode, PoolConfig, Scan, VdevConfig, Vdevs};
+use zuse_vdev::{FoundDevices, FoundPool, OpenMode, PoolConfig, VdevConfig, Vdevs};
 
 use crate::Pool;
 
@@ -25,7 +25,7 @@ pub struct Access {
     /// Under another name.
     pub new_name: Option<String>,
     /// At this txg, or the newest one before it.
-    pub rewind_to: Option<u64>,
+    pub rewind_to: Option<Txg>,
     /// At its checkpoint.
     pub checkpoint: bool,
     /// The name that stays on disk: the other one is only for this import.
@@ -49,7 +49,7 @@ impl Search {
     }
 
     /// The pools found. Unreadable devices in directories are reported as problems.
-    pub fn run(&self) -> Scan {
+    pub fn run(&self) -> FoundDevices {
         let found = discover(&self.places);
         let paths: Vec<_> = found.candidates.iter().map(|c| c.path.clone()).collect();
         let mut scan = zuse_vdev::assemble::scan_paths(&paths);
@@ -91,7 +91,7 @@ impl Pool {
         let (devices, problems) = found.open_devices(mode);
         if let Some(held) = problems.iter().find(|p| p.is_held()) {
             return Err(Error::refused_for(
-                Refusal::Held,
+                Refusal::InUse,
                 Errno::BUSY,
                 format!("{} is in use by {}", held.path, holder_of(&held.path)),
             ));
@@ -127,7 +127,7 @@ impl Pool {
             writable: access.writable,
             force: access.force,
             new_name: access.new_name.clone(),
-            rewind_to: access.rewind_to,
+            rewind_to: access.rewind_to.map(|txg| txg.0),
             checkpoint: access.checkpoint,
             ours: access.ours,
             label_name: access.label_name.clone(),

@@ -83,6 +83,7 @@ mod pool;
 mod pool_property;
 mod property;
 mod receive;
+mod recursion;
 mod redact;
 mod remove;
 mod replay;
@@ -103,18 +104,18 @@ mod vdev_property;
 mod vdev_work;
 mod volume;
 
-pub use activity::{Checkpoint, Expansion, Removal};
+pub use activity::{Checkpoint, CheckpointSpace, Expansion, Removal};
 pub use add::{AuxList, NewDevices, parse_ashift};
-pub use administration::Hold;
+pub use administration::{GuidChange, Hold};
 pub use create::{
     NewDevice, NewPool, check_name as check_pool_name,
     check_name_characters as check_pool_characters,
 };
 pub use create_options::CreateOptions;
 pub use damage::DamagedObject;
-pub use dataset::{Dataset, Listing};
+pub use dataset::{Dataset, Listing, NewerSnapshots};
 pub use destroy::{DestroyOptions, DestroyPlan};
-pub use device::{DeviceUse, ImportedPool};
+pub use device::{ClearLabels, DeviceUse, ImportedPool};
 pub use encryption::{KeyRequest, key_format, received_key_request, root_key_request};
 pub use exchange::{AttachOptions, Spare};
 pub use import::{Access as PoolAccess, Search};
@@ -125,14 +126,15 @@ pub use pool::{Pool, TemporaryProperties};
 pub use pool_property::{HEAD_ERRLOG, PoolProperty};
 pub use property::Property;
 pub use receive::{Naming, ReceiveRequest, ReceivedSnapshot};
+pub use recursion::Recursion;
 pub use remove::Removable;
-pub use rewind::Rewind;
+pub use rewind::{Rewind, RewindSearch};
 pub use send::{PlannedStream, SendPlan, SendRequest};
-pub use space::PoolFigures;
+pub use space::{EmbeddedLog, PoolFigures};
 pub use split::check_property as check_split_property;
-pub use stats::{Tier, Traffic};
+pub use stats::{CacheFigures, Traffic};
 pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
-pub use upgrade::ZPL_VERSION;
+pub use upgrade::{UpgradeOutcome, ZPL_VERSION};
 pub use vdev_property::VdevProperties;
 pub use vdev_work::VdevWork;
 pub use volume::{
@@ -141,33 +143,37 @@ pub use volume::{
 
 pub use zuse_base::events;
 pub use zuse_base::{
-    Clock, Corruption, Entropy, Errno, Error, Events, ObjectId, Place, Refusal, Result, Span,
-    Timestamp, Txg,
+    ByteOrder, Clock, Corruption, Entropy, Errno, Error, Events, ObjectId, Place, Refusal, Result,
+    Span, Timestamp, Txg,
 };
+pub use zuse_codec::crypt::Suite as EncryptionSuite;
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::{
-    Access as DeviceAccess, BlockDevice, FileDevice, Foreign, MIN_DEVICE_SIZE, Storage, foreign,
+    Access as DeviceAccess, BlockDevice, DeviceError, FileDevice, Foreign, MIN_DEVICE_SIZE,
+    Storage, foreign,
 };
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
 pub use zuse_dsl::{DatasetKind, Grant, ListedDataset, ListedKinds, LogItem, Needs, Stat};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanState, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
+pub use zuse_format::dsl::BookmarkPhys;
 pub use zuse_format::feature::{self, Feature};
+pub use zuse_format::nvlist::{NvList, NvValue};
 pub use zuse_format::uberblock::{SPA_VERSION, is_spa_version};
-pub use zuse_format::{Uberblock, property as property_table};
+pub use zuse_format::{BlockPointer, Uberblock, property as property_table};
 pub use zuse_pool::tunable::{self, TUNABLES, Tunable};
 pub use zuse_pool::{Environment, FailMode, Host, Limits, Offline, Shape, Space, TopSpec};
 pub use zuse_pool::{Rebuild, RebuildState, fragmentation};
 pub use zuse_pool::{VdevSpec, VdevWorkKind, VdevWorkOrder, VdevWorkState};
 pub use zuse_vdev::assemble::OpenDevices;
-pub use zuse_vdev::ring::read_ring;
+pub use zuse_vdev::config::NvPair;
 pub use zuse_vdev::{
-    Address, Aux, FoundPool, Health, IndirectConfig, Labels, OpFigures, PoolConfig, PoolState,
-    Scan, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
+    Address, Aux, FoundDevices, FoundPool, Health, IndirectConfig, OpFigures, PoolConfig,
+    PoolState, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 pub use zuse_zpl::{
-    Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Found, Hashing,
+    Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Hashing, LookedUp,
     ManifestEntry, QuotaKind, QuotaOwner, RenameFlags, SetAttr, StatFs, TimeSet, Wanted, Whence,
     WriteOptions, XattrMode, Znode,
 };
@@ -197,7 +203,7 @@ pub mod program {
 /// # let image = dir.path().join("tank.img");
 /// # let pool = zuse::CreateOptions::new("tank").file(image, 64 << 20).create()?;
 /// # pool.files("tank")?.write("page", "text")?;
-/// # pool.snapshot(&["tank@monday".into()], false, &[])?;
+/// # pool.snapshot(&["tank@monday".into()], zuse::Recursion::One, &[])?;
 /// # let mut stream = Vec::new();
 /// # pool.send_to("tank@monday", None, &mut stream)?;
 /// use zuse::stream::{StreamReader, record::Record};

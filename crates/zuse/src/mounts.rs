@@ -5,6 +5,8 @@
 
 use zuse_base::Result;
 
+use crate::Recursion;
+
 /// Mounted file systems of a pool. All names are full dataset or snapshot names.
 pub trait Mounts: Send + Sync {
     /// Where a dataset is mounted, if it is.
@@ -32,9 +34,8 @@ pub trait Mounts: Send + Sync {
     /// `Refused(BUSY)` unless `force`.
     fn before_destroy(&self, dataset: &str, force: bool) -> Result<()>;
 
-    /// Frees removed files that a mount of the dataset would free a moment later; with `recursive`
-    /// those of mounts below it too.
-    fn free_removed(&self, dataset: &str, recursive: bool);
+    /// Frees removed files that a mount of the dataset would free a moment later.
+    fn free_removed(&self, dataset: &str, recursion: Recursion);
 
     /// A dataset or snapshot was created: it may have to appear inside a mount.
     fn created(&self, dataset: &str);

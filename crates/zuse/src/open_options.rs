@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, Txg};
 use zuse_pool::Environment;
-use zuse_vdev::{FoundPool, PoolState, Scan};
+use zuse_vdev::{FoundDevices, FoundPool, PoolState};
 
 use crate::{Pool, PoolAccess, Search};
 
@@ -64,7 +64,7 @@ impl OpenOptions {
 
     /// Opens its state at this txg, or at the last one before that still has an uberblock. Later
     /// changes are given up when the pool is opened for writing.
-    pub fn at_txg(mut self, txg: u64) -> Self {
+    pub fn at_txg(mut self, txg: Txg) -> Self {
         self.access.rewind_to = Some(txg);
         self
     }
@@ -105,7 +105,7 @@ impl OpenOptions {
         Pool::open(self.env.clone(), found, &self.access)
     }
 
-    fn choose<'a>(&self, places: &[PathBuf], scan: &'a Scan) -> Result<&'a FoundPool> {
+    fn choose<'a>(&self, places: &[PathBuf], scan: &'a FoundDevices) -> Result<&'a FoundPool> {
         let wanted = |pool: &&FoundPool| {
             let named = self.name.as_ref().is_none_or(|n| *n == pool.config.name);
             let numbered = self.guid.is_none_or(|g| g == pool.config.pool_guid);

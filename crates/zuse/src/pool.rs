@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zuse_base::sync::{Mutex, RwLock};
 
 use zuse_base::Result;
-use zuse_dmu::Edge;
+use zuse_dmu::CompletePart;
 use zuse_dsl::{Dataset, Dsl};
 use zuse_format::uberblock::Uberblock;
 use zuse_vdev::{PoolConfig, PoolState, VdevStatus};
@@ -36,7 +36,7 @@ pub struct Pool {
     temporary: RwLock<TemporaryProperties>,
     since: std::time::Instant,
     /// How far snapshots received from truncated streams are complete, by object.
-    edges: Mutex<HashMap<u64, Arc<Edge>>>,
+    complete_parts: Mutex<HashMap<u64, Arc<CompletePart>>>,
     tried: crate::failed_devices::Tried,
     // The last field, so that the pool is closed when nothing else of it is left.
     held: Arc<Held>,
@@ -52,10 +52,10 @@ impl Pool {
             mounts: RwLock::new(None),
             temporary: RwLock::default(),
             since: std::time::Instant::now(),
-            edges: Mutex::default(),
+            complete_parts: Mutex::default(),
             tried: Default::default(),
         });
-        pool.dsl.set_tier(pool.limits().metadata_tier);
+        pool.dsl.set_metadata_cache(pool.limits().metadata_tier);
         pool.apply_stored_properties()?;
         if pool.is_writable() {
             // A device may fail meanwhile. A pool that is not open yet cannot be cleared.
@@ -87,17 +87,17 @@ impl Pool {
         &self.dsl
     }
 
-    /// Notes that a dataset is complete only up to an edge.
-    pub(crate) fn note_edge(&self, dataset: &Dataset, edge: Edge) {
-        let mut edges = self.edges.lock();
-        edges.insert(dataset.object().0, Arc::new(edge));
+    /// Notes that a dataset is complete only in part.
+    pub(crate) fn note_complete_part(&self, dataset: &Dataset, complete_part: CompletePart) {
+        let mut complete_parts = self.complete_parts.lock();
+        complete_parts.insert(dataset.object().0, Arc::new(complete_part));
     }
 
     /// Limits an object set to the complete part of a dataset.
-    pub(crate) fn keep_to_edge(&self, dataset: &Dataset) -> Result<()> {
-        let edges = self.edges.lock();
-        if let Some(edge) = edges.get(&dataset.object().0) {
-            dataset.objset()?.set_edge(edge.clone());
+    pub(crate) fn limit_to_complete(&self, dataset: &Dataset) -> Result<()> {
+        let complete_parts = self.complete_parts.lock();
+        if let Some(complete_part) = complete_parts.get(&dataset.object().0) {
+            dataset.objset()?.set_complete_part(complete_part.clone());
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Pool {
     /// Properties of datasets cannot be read.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         self.spa.set_limits(limits);
-        self.dsl.set_tier(limits.metadata_tier);
+        self.dsl.set_metadata_cache(limits.metadata_tier);
         self.dsl.tunables_changed()?;
         self.open.refresh()
     }

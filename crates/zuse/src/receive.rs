@@ -358,11 +358,11 @@ impl Pool {
         }
         self.after_snapshot(begin, &snapshot, package, request, !exists)?;
         report(&snapshot);
-        let Some((error, edge)) = flaw else {
+        let Some((error, complete_part)) = flaw else {
             return Ok(());
         };
         for name in [snapshot.to.as_str(), dataset_of(&snapshot.to)] {
-            self.note_edge(&*self.dsl().dataset(name)?, edge.clone());
+            self.note_complete_part(&*self.dsl().dataset(name)?, complete_part.clone());
         }
         Err(error)
     }

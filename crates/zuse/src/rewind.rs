@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, Txg};
 use zuse_format::Uberblock;
 use zuse_pool::Environment;
 use zuse_vdev::FoundPool;
@@ -23,14 +23,26 @@ pub struct Rewind {
     pub newest: Uberblock,
 }
 
+/// Which states [`Pool::find_rewind`] checks, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewindSearch {
+    /// Those of the last three txgs. Of a state the last changes are read.
+    LastTxgs,
+    /// All that still have an uberblock. Of a state everything is read, which may take long.
+    Extreme,
+}
+
 impl Pool {
-    /// The newest intact state of a pool. Its last changes are readable, with `extreme` everything
-    /// in it. Checks the states of the last three txgs, with `extreme` all that still have an
-    /// uberblock. Writes nothing.
+    /// The newest intact state of a pool, among those that `search` says. Writes nothing.
     ///
     /// # Errors
     /// `Corrupt` if there is none; no device can be opened.
-    pub fn find_rewind(env: &Environment, found: &FoundPool, extreme: bool) -> Result<Rewind> {
+    pub fn find_rewind(
+        env: &Environment,
+        found: &FoundPool,
+        search: RewindSearch,
+    ) -> Result<Rewind> {
+        let extreme = search == RewindSearch::Extreme;
         let all = Self::uberblocks(found)?;
         let Some(newest) = all.first().copied() else {
             return Err(Error::refused(
@@ -72,7 +84,7 @@ impl Pool {
         extreme: bool,
     ) -> Result<()> {
         let access = PoolAccess {
-            rewind_to: Some(uberblock.txg),
+            rewind_to: Some(Txg(uberblock.txg)),
             ..PoolAccess::default()
         };
         let pool = Self::open(env.clone(), found, &access)?;

@@ -70,6 +70,16 @@ impl ClassSpace {
     }
 }
 
+/// Space that vdevs reserve for logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EmbeddedLog {
+    /// Bytes reserved.
+    pub size: u64,
+    /// Bytes of them that are allocated.
+    pub allocated: u64,
+}
+
 impl Pool {
     /// Space of the vdevs of a class: `normal`, `special`, `dedup`, `log`. Or of the metaslabs that
     /// normal and special ones reserve for logs: `elog` and `selog`. All together are the pool's
@@ -121,14 +131,20 @@ impl Pool {
         Ok(sum)
     }
 
-    /// Space that normal (or special) vdevs reserve for logs: bytes, and how many of them are
-    /// allocated.
+    /// Space that vdevs of a class reserve for logs. Only normal and special ones do.
     ///
     /// # Errors
     /// The space maps cannot be read.
-    pub fn embedded_log(&self, special: bool) -> Result<(u64, u64)> {
-        let space = self.class_space(if special { "selog" } else { "elog" })?;
-        Ok((space.size, space.allocated))
+    pub fn embedded_log(&self, class: VdevClass) -> Result<EmbeddedLog> {
+        let space = match class {
+            VdevClass::Normal => self.class_space("elog")?,
+            VdevClass::Special => self.class_space("selog")?,
+            VdevClass::Log | VdevClass::Dedup => ClassSpace::default(),
+        };
+        Ok(EmbeddedLog {
+            size: space.size,
+            allocated: space.allocated,
+        })
     }
 
     /// Its space figures.

@@ -4,10 +4,10 @@ use zuse_vdev::VdevStatus;
 
 use crate::Pool;
 
-/// Figures of one tier of memory.
+/// Figures of one cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tier {
+pub struct CacheFigures {
     /// Its name.
     pub name: &'static str,
     /// Queries answered from it.
@@ -50,9 +50,9 @@ impl Traffic {
 
 impl Pool {
     /// Statistics of the block cache and of the tables of decoded metadata, in this order.
-    pub fn tiers(&self) -> Vec<Tier> {
+    pub fn caches(&self) -> Vec<CacheFigures> {
         let blocks = self.spa().io().cache().stats();
-        let mut out = vec![Tier {
+        let mut out = vec![CacheFigures {
             name: "blocks",
             hits: blocks.hits,
             misses: blocks.misses,
@@ -60,14 +60,19 @@ impl Pool {
             bytes: blocks.used as u64,
             limit: blocks.limit as u64,
         }];
-        out.extend(self.dsl().tier_stats().iter().map(|t| Tier {
-            name: t.name,
-            hits: t.hits,
-            misses: t.misses,
-            entries: t.entries,
-            bytes: t.bytes,
-            limit: t.limit,
-        }));
+        out.extend(
+            self.dsl()
+                .metadata_cache_stats()
+                .iter()
+                .map(|t| CacheFigures {
+                    name: t.name,
+                    hits: t.hits,
+                    misses: t.misses,
+                    entries: t.entries,
+                    bytes: t.bytes,
+                    limit: t.limit,
+                }),
+        );
         out
     }
 

@@ -11,8 +11,11 @@ pub use zuse_dmu::sa::{Attr, FLAG_PROJID, SA_BONUS, SaTable, SaView, ZNODE_BONUS
 pub use zuse_dmu::zap::{LeafHistograms, Zap, ZapEntry, ZapStats, ZapValue};
 pub use zuse_dmu::{Dnode, Objset};
 pub use zuse_dsl::Dsl;
-pub use zuse_format::BlockPointer;
+pub use zuse_dsl::SendSource;
 pub use zuse_pool::{Pool as Spa, dedup};
+pub use zuse_vdev::Labels;
+pub use zuse_vdev::config::{AuxLabel, LabelConfig};
+pub use zuse_vdev::ring::{RingEntry, read_ring};
 
 use crate::{Dataset, Pool};
 

@@ -25,7 +25,7 @@ impl Pool {
     /// # let here = zuse::CreateOptions::new("here").file(a, 64 << 20).create()?;
     /// # let there = zuse::CreateOptions::new("there").file(b, 64 << 20).create()?;
     /// here.files("here")?.write("page", "text")?;
-    /// here.snapshot(&["here@monday".into()], false, &[])?;
+    /// here.snapshot(&["here@monday".into()], zuse::Recursion::One, &[])?;
     /// let mut stream = Vec::new();
     /// let bytes = here.send_to("here@monday", None, &mut stream)?;
     /// assert_eq!(bytes, stream.len() as u64);
@@ -86,7 +86,7 @@ impl Pool {
     /// # let image = dir.path().join("a.img");
     /// # let tank = zuse::CreateOptions::new("tank").file(image, 64 << 20).create()?;
     /// # tank.files("tank")?.write("page", "text")?;
-    /// # tank.snapshot(&["tank@monday".into()], false, &[])?;
+    /// # tank.snapshot(&["tank@monday".into()], zuse::Recursion::One, &[])?;
     /// # let mut stream = Vec::new();
     /// # tank.send_to("tank@monday", None, &mut stream)?;
     /// # let stream = std::io::Cursor::new(stream);
@@ -123,7 +123,7 @@ impl Pool {
     /// # let pool = zuse::CreateOptions::new("tank").file(image, 64 << 20).create()?;
     /// use zuse::ChangeKind;
     ///
-    /// pool.snapshot(&["tank@monday".into()], false, &[])?;
+    /// pool.snapshot(&["tank@monday".into()], zuse::Recursion::One, &[])?;
     /// pool.files("tank")?.write("new", "text")?;
     /// let mut added = Vec::new();
     /// pool.diff("tank@monday", "tank", |change| {

@@ -12,6 +12,15 @@ use crate::{Dataset, Pool};
 /// Newest version of filesystems.
 pub const ZPL_VERSION: u64 = 5;
 
+/// What [`Pool::upgrade`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeOutcome {
+    /// The filesystem has the new version.
+    Upgraded,
+    /// It had that version already.
+    UpToDate,
+}
+
 /// Newest filesystem version that a pool of that version supports.
 pub(crate) fn newest_zpl(pool_version: u64) -> u64 {
     match pool_version {
@@ -56,7 +65,7 @@ impl Dataset {
                 let words = dataset_property(name).map_or("", |p| p.values);
                 return refuse(Errno::INVAL, format!("'version' must be one of '{words}'"));
             };
-            return self.pool().upgrade(self.name(), version).map(|_| ());
+            return self.pool().upgrade(self.name(), version).map(drop);
         }
         let Some((_, owner, kind)) = DEFAULTS.iter().find(|(n, ..)| *n == name) else {
             return refuse(Errno::INVAL, format!("'{name}' is readonly"));
@@ -84,12 +93,12 @@ impl Pool {
         }
     }
 
-    /// Upgrades a filesystem to a newer version; false if it has that version already.
+    /// Upgrades a filesystem to a newer version.
     ///
     /// # Errors
     /// `Refused(BUSY)` while it is open elsewhere; `Refused(INVAL)` for an older version;
     /// `Refused(ROFS)`.
-    pub fn upgrade(self: &Arc<Self>, name: &str, version: u64) -> Result<bool> {
+    pub fn upgrade(self: &Arc<Self>, name: &str, version: u64) -> Result<UpgradeOutcome> {
         let now = self.version_of(name)?;
         if version < now {
             return refuse(
@@ -98,7 +107,7 @@ impl Pool {
             );
         }
         if version == now {
-            return Ok(false);
+            return Ok(UpgradeOutcome::UpToDate);
         }
         if version > ZPL_VERSION {
             return refuse(Errno::INVAL, format!("version {version} is not known"));
@@ -113,7 +122,7 @@ impl Pool {
             }
             None => self.upgrade_unmounted(name, version)?,
         }
-        Ok(true)
+        Ok(UpgradeOutcome::Upgraded)
     }
 
     fn upgrade_unmounted(&self, name: &str, version: u64) -> Result<()> {

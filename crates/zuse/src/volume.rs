@@ -201,7 +201,7 @@ impl Pool {
             Some(handle.own()?)
         };
         let objset = handle.objset()?;
-        self.keep_to_edge(&handle)?;
+        self.limit_to_complete(&handle)?;
         if objset.kind() != ObjsetType::Zvol {
             return refuse(format!("'{name}' is not a volume"));
         }

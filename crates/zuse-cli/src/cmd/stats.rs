@@ -169,7 +169,7 @@ fn of_row(row: &PoolRow) -> Json {
 
 /// The figures of an open pool.
 pub fn figures(pool: &Pool) -> Json {
-    let tiers = pool.tiers().into_iter();
+    let tiers = pool.caches().into_iter();
     let tiers = tiers.map(|t| {
         let figures = [t.hits, t.misses, t.entries, t.bytes, t.limit];
         (t.name.to_owned(), figures)

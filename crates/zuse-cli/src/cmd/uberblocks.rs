@@ -44,7 +44,7 @@ impl Uberblocks {
             .iter()
             .map(|u| {
                 let access = PoolAccess {
-                    rewind_to: Some(u.txg),
+                    rewind_to: Some(zuse::Txg(u.txg)),
                     ..PoolAccess::default()
                 };
                 let state = Pool::open(env.clone(), &found, &access).and_then(|pool| {

@@ -6,11 +6,11 @@ use zuse_base::{Error, Result};
 use super::Dnode;
 
 impl Dnode {
-    /// Fails for a block that the stream did not contain ([`crate::Edge`]): the stored bytes are
-    /// not its data.
+    /// Fails for a block that the stream did not contain ([`crate::CompletePart`]): the stored
+    /// bytes are not its data.
     #[inline]
     pub(super) fn check_received(&self, blkid: u64, block_size: u32) -> Result<()> {
-        match self.core.edge.get() {
+        match self.core.complete_part.get() {
             None => Ok(()),
             Some(_) if self.is_received(blkid, block_size) => Ok(()),
             Some(_) => Err(Error::unsent(
@@ -24,7 +24,7 @@ impl Dnode {
         let end = blkid
             .saturating_add(1)
             .saturating_mul(u64::from(block_size));
-        let edge = self.core.edge.get();
-        edge.is_none_or(|edge| edge.has_data(self.object.0, end))
+        let complete_part = self.core.complete_part.get();
+        complete_part.is_none_or(|complete_part| complete_part.has_data(self.object.0, end))
     }
 }

@@ -9,7 +9,7 @@ use zuse_format::block_pointer::BpKind;
 use zuse_io::LostBlock;
 
 use super::{Core, Objset};
-use crate::edge::Edge;
+use crate::complete_part::CompletePart;
 
 impl Core {
     /// A block of this object set could not be read, so it may be lost. Nothing is noted for blocks
@@ -28,16 +28,16 @@ impl Core {
 }
 
 impl Objset {
-    /// From now on only data inside the edge is returned. The rest is an error, not holes or older
-    /// bytes.
-    pub fn set_edge(&self, edge: Arc<Edge>) {
-        // The edge is the same for every opener, so any of them may set it.
-        let _ = self.core.edge.set(edge);
+    /// From now on only data inside the complete part is returned. The rest is an error, not holes
+    /// or older bytes.
+    pub fn set_complete_part(&self, complete_part: Arc<CompletePart>) {
+        // The part is the same for every opener, so any of them may set it.
+        let _ = self.core.complete_part.set(complete_part);
     }
 
     /// Whether the dnode of an object was in the stream.
     pub(crate) fn has_dnode(&self, object: ObjectId) -> bool {
-        let edge = self.core.edge.get();
-        edge.is_none_or(|edge| edge.has_dnode(object.0))
+        let complete_part = self.core.complete_part.get();
+        complete_part.is_none_or(|complete_part| complete_part.has_dnode(object.0))
     }
 }

@@ -9,7 +9,7 @@ use super::store::{self, BlocksMut, MemoryBlocks, ObjectEdit};
 use super::{DIRECTORY, Expected, FAT_SHIFT, MatchType, Micro, Zap, ZapValue, fat, header, hex};
 use crate::dirty::DirtyBlock;
 use crate::tx::Tx;
-use fat::{Aim, Put};
+use fat::{FatLookup, Put};
 use std::sync::Arc;
 use zuse_base::{Errno, Error, Result};
 
@@ -22,7 +22,7 @@ enum Step<'a> {
     Exists,
     Full,
     Upgrade,
-    Fat(fat::Aim<'a>),
+    Fat(fat::FatLookup<'a>),
 }
 
 impl Zap {
@@ -249,7 +249,7 @@ impl Zap {
     ) -> Result<Option<Step<'a>>> {
         match known.fresh(&self.dnode) {
             What::Fat { header, .. } => {
-                let aim = Aim::by(header, ask, MatchType::Exact, known.longest)?;
+                let aim = FatLookup::by(header, ask, MatchType::Exact, known.longest)?;
                 Ok(Some(Step::Fat(aim)))
             }
             What::Changed { header } => {
@@ -427,7 +427,7 @@ impl Zap {
         how: MatchType,
     ) -> Result<bool> {
         if let What::Fat { header, .. } = known.fresh(&self.dnode) {
-            let aim = Aim::by(header, Ask::Name(name), how, known.longest)?;
+            let aim = FatLookup::by(header, Ask::Name(name), how, known.longest)?;
             return self.remove_fat(known, tx, aim);
         }
         let found = self.ask_micro(|b, h, index| {
@@ -466,7 +466,7 @@ impl Zap {
         }
     }
 
-    fn remove_fat(&self, known: &mut Known, tx: &Tx, aim: Aim<'_>) -> Result<bool> {
+    fn remove_fat(&self, known: &mut Known, tx: &Tx, aim: FatLookup<'_>) -> Result<bool> {
         let own = known.own(&self.dnode, tx.txg());
         let is_own = own.is_some();
         let Some(h) = fat::remove(&self.edit(tx, own), aim, true)? else {

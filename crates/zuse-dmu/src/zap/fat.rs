@@ -64,18 +64,18 @@ fn header<S: Blocks>(s: &S) -> Result<Header> {
 
 /// The result of one access to block 0: the header, the key, and the leaf's pointer if it is in
 /// block 0.
-pub(crate) struct Aim<'a> {
+pub(crate) struct FatLookup<'a> {
     h: Header,
     key: Key<'a>,
     /// The leaf, and how many hash bits it probably covers.
     pointer: Option<(u64, u32)>,
 }
 
-impl<'a> Aim<'a> {
+impl<'a> FatLookup<'a> {
     /// From a header that is known.
     #[inline]
     pub(crate) fn by(h: &Header, ask: Ask<'a>, how: MatchType, longest: usize) -> Result<Self> {
-        Ok(Aim {
+        Ok(FatLookup {
             key: ask.key(h, how, longest)?,
             h: *h,
             pointer: None,
@@ -89,7 +89,7 @@ pub(crate) fn aim<'a>(
     ask: Ask<'a>,
     how: MatchType,
     longest: usize,
-) -> Checked<Result<Aim<'a>>> {
+) -> Checked<Result<FatLookup<'a>>> {
     let h = Header::parse(block0)?;
     let key = match ask.key(&h, how, longest) {
         Ok(key) => key,
@@ -101,7 +101,7 @@ pub(crate) fn aim<'a>(
     } else {
         None
     };
-    Ok(Ok(Aim { h, key, pointer }))
+    Ok(Ok(FatLookup { h, key, pointer }))
 }
 
 /// Reads block 0, and where the leaf of the key is.
@@ -110,11 +110,11 @@ pub(crate) fn take_aim<'a, S: Blocks>(
     ask: Ask<'a>,
     how: MatchType,
     longest: usize,
-) -> Result<Aim<'a>> {
+) -> Result<FatLookup<'a>> {
     s.view_by_shortcut(0, |b| aim(b, ask, how, longest))?
 }
 
-impl Aim<'_> {
+impl FatLookup<'_> {
     /// The leaf's block; `None` if the table has no leaf there.
     fn leaf<S: Blocks>(&self, s: &S) -> Result<Option<u64>> {
         let leaf = match self.pointer {
@@ -144,7 +144,7 @@ impl Aim<'_> {
 }
 
 /// The value of a key.
-pub(crate) fn lookup<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<ZapValue>> {
+pub(crate) fn lookup<S: Blocks>(s: &S, aim: FatLookup<'_>) -> Result<Option<ZapValue>> {
     let Some(blkid) = aim.leaf(s)? else {
         return Ok(None);
     };
@@ -160,7 +160,7 @@ pub(crate) fn lookup<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<ZapValue>>
 
 /// The first integer of a key's value; `Some(None)` if the value is empty.
 #[inline]
-pub(crate) fn lookup_u64<S: Blocks>(s: &S, aim: Aim<'_>) -> Result<Option<Option<u64>>> {
+pub(crate) fn lookup_u64<S: Blocks>(s: &S, aim: FatLookup<'_>) -> Result<Option<Option<u64>>> {
     let (blkid, depth) = aim.leaf_and_depth(s)?;
     if blkid == 0 {
         return Ok(None);
@@ -287,7 +287,7 @@ fn no_leaf<S: Blocks>(s: &S) -> Error {
 /// fat.
 pub(crate) fn put<S: BlocksMut>(
     s: &S,
-    aim: Aim<'_>,
+    aim: FatLookup<'_>,
     value: &Stored,
     how: Put,
     cd: Option<u32>,
@@ -372,7 +372,11 @@ fn put_in(
 }
 
 /// Removes the entry that matches and returns the new state of the ZAP; `None` if there is none.
-pub(crate) fn remove<S: BlocksMut>(s: &S, aim: Aim<'_>, shrink: bool) -> Result<Option<Header>> {
+pub(crate) fn remove<S: BlocksMut>(
+    s: &S,
+    aim: FatLookup<'_>,
+    shrink: bool,
+) -> Result<Option<Header>> {
     let Some(blkid) = aim.leaf(s)? else {
         return Ok(None);
     };

@@ -608,7 +608,7 @@ impl Dsl {
             return Ok(phys.referenced_bytes);
         }
         let read = || Deadlist::totals_of(meta, phys.deadlist);
-        let dead = self.tier.deadlist(phys.deadlist, read)?.used as u64;
+        let dead = self.metadata_cache.deadlist(phys.deadlist, read)?.used as u64;
         Ok(phys
             .referenced_bytes
             .wrapping_add(dead)

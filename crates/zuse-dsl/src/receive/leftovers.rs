@@ -8,15 +8,15 @@
 use zuse_base::{Error, ObjectId, Result};
 use zuse_format::dsl::DS_FLAG_INCONSISTENT;
 
-use crate::ahead::Met;
+use crate::ahead::FoundDir;
 use crate::context::Dsl;
 
 impl Dsl {
     /// Notes which of these heads, and of partial receives into them, are leftovers. Unreadable
     /// ones are skipped, so that they do not affect others.
-    pub(crate) fn note_leftovers(&self, met: &[Met]) {
+    pub(crate) fn note_leftovers(&self, met: &[FoundDir]) {
         let Ok(meta) = self.meta() else { return };
-        let temporary = |met: &Met| match met.half_received {
+        let temporary = |met: &FoundDir| match met.half_received {
             0 => None,
             dir => meta.dir(dir).ok().map(|dir| dir.head_dataset),
         };

@@ -31,9 +31,9 @@ const HOLDERS: usize = 1000;
 pub struct ErrorScrub {
     /// What it is doing, or how it ended.
     pub state: ScanState,
-    /// When it began.
+    /// Seconds since 1970 of its begin.
     pub start: u64,
-    /// When it ended.
+    /// Seconds since 1970 of its end; 0 while it runs.
     pub end: u64,
     /// Blocks of the log.
     pub to_examine: u64,

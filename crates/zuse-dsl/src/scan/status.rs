@@ -13,9 +13,9 @@ pub struct ScanStatus {
     pub function: Function,
     /// What it is doing, or how it ended.
     pub state: ScanState,
-    /// When it began.
+    /// Seconds since 1970 of its begin.
     pub start: u64,
-    /// When it ended.
+    /// Seconds since 1970 of its end; 0 while it runs.
     pub end: u64,
     /// Allocated bytes of the pool when it began. Progress is `examined` compared with this.
     /// Metadata written meanwhile is examined too, so `examined` may become larger.

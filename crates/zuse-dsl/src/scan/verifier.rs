@@ -11,7 +11,7 @@ use zuse_format::BlockPointer;
 use zuse_io::{LOST_MAX, LostBlock};
 
 use super::record::{Function, Record};
-use crate::pool_seam::Spa;
+use crate::pool_access::Spa;
 
 /// Level of an object set's root in the error log.
 pub(crate) const ROOT_LEVEL: u8 = u8::MAX;

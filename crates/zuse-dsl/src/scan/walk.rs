@@ -14,7 +14,7 @@ use zuse_io::LostBlock;
 use super::stop::Stop;
 use super::verifier::{ROOT_LEVEL, VerifiedBlock, Verifier};
 use crate::bptree::lies_before;
-use crate::zil::{self, Met};
+use crate::zil::{self, ZilItem};
 
 const SPILL: u64 = u64::MAX - 1;
 
@@ -197,7 +197,7 @@ impl<'a> Walker<'a> {
         let mut blocks = Vec::new();
         // An unreadable block ends the log.
         let _ = zil::walk(self.verifier.spa.io(), &header, None, &mut |met| {
-            if let Met::Block(bp) = met {
+            if let ZilItem::Block(bp) = met {
                 blocks.push(*bp);
             }
             Ok(blocks.len() < self.limits.blocks)

@@ -17,7 +17,7 @@ use zuse_format::{BlockPointer, BpKind};
 use zuse_io::Pipeline;
 use zuse_pool::Pool;
 
-use super::{Met, clones_of, header_of, is_live, is_log_block, reached_disk, walk};
+use super::{ZilItem, clones_of, header_of, is_live, is_log_block, reached_disk, walk};
 use crate::ahead::{HEADS_AT_ONCE, Needs};
 use crate::context::Dsl;
 
@@ -90,13 +90,15 @@ impl Dsl {
     /// separately.
     pub(super) fn log_headers<'a>(
         &self,
-        heads: &'a [crate::ahead::Met],
+        heads: &'a [crate::ahead::FoundDir],
         gather: &mut Option<Ahead>,
     ) -> Result<Vec<(&'a str, u64, ZilHeader)>> {
         let meta = self.meta()?;
         if let Some(gather) = gather {
             gather.allow_as_much_again();
-            let unknown = self.tier.unknown_datasets(heads.iter().map(|m| m.head));
+            let unknown = self
+                .metadata_cache
+                .unknown_datasets(heads.iter().map(|m| m.head));
             self.learn(gather, unknown)?;
         }
         let mut all = Vec::new();
@@ -133,8 +135,8 @@ impl Dsl {
         let mut newest = 0;
         walk(io, header, None, &mut |met| {
             match met {
-                Met::Block(bp) => newest = newest.max(bp.logical_birth()),
-                Met::Record(seq, bytes, order) => {
+                ZilItem::Block(bp) => newest = newest.max(bp.logical_birth()),
+                ZilItem::Record(seq, bytes, order) => {
                     let place = || format!("dataset {name}, intent log record {seq}");
                     let Ok(record) = Record::parse(bytes, order) else {
                         return Ok(true);
@@ -184,8 +186,8 @@ impl Dsl {
             claim_block(pool, bp, txg)
         };
         let walked = walk(io, header, None, &mut |met| match met {
-            Met::Block(bp) => claim(bp),
-            Met::Record(_, bytes, order) => {
+            ZilItem::Block(bp) => claim(bp),
+            ZilItem::Record(_, bytes, order) => {
                 let Ok(record) = Record::parse(bytes, order) else {
                     return Ok(true);
                 };

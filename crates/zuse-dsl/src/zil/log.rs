@@ -173,7 +173,7 @@ impl IntentLog for Log {
     }
 
     /// Data in the object goes into the log or to its final place. That is decided at the commit
-    /// (`place.rs`), when adjacent writes have been merged.
+    /// (`indirect_write.rs`), when adjacent writes have been merged.
     fn write_state(&self, size: u64, block_size: u32, commit_follows: bool) -> WriteState {
         let most_of_block = size >= u64::from(block_size) / 2;
         if !commit_follows || size > COPIED_MAX || most_of_block && self.is_for_throughput() {

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use zuse::DestroyOptions;
+use zuse::NewerSnapshots;
+use zuse::Recursion;
 
 use zuse_mount::{MountServer, ServerOptions};
 
@@ -99,7 +101,9 @@ fn a_renamed_dataset_moves_with_its_open_files() {
     f.create("tank/old", &[]);
     fs::write(f.path("old/x"), "kept").unwrap();
     let file = fs::File::open(f.path("old/x")).unwrap();
-    f.pool().rename("tank/old", "tank/new", false).unwrap();
+    f.pool()
+        .rename("tank/old", "tank/new", Recursion::One)
+        .unwrap();
     f.settle_caches();
     assert_eq!(fs::read(f.path("new/x")).unwrap(), b"kept");
     assert_eq!(errno(fs::metadata(f.path("old"))), 2);
@@ -197,7 +201,7 @@ fn what_is_mounted_inside_is_there_after_a_rollback_whether_names_expire_or_are_
         let first = f.mounts().mount("tank/c", &f.path("c"), &alone).unwrap();
         fs::write(f.path("c/x"), "x").unwrap();
         fs::write(f.path("new"), "").unwrap();
-        f.pool().rollback("tank@s", false).unwrap();
+        f.pool().rollback("tank@s", NewerSnapshots::Refuse).unwrap();
         f.settle_caches();
         assert_eq!(names(f.root()), ["c"], "{expire_names}");
         assert_eq!(fs::read(f.path("c/x")).unwrap(), b"x", "{expire_names}");

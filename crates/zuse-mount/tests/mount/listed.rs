@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use zuse::NewerSnapshots;
 
 use crate::{Fixture, fixture};
 
@@ -127,7 +128,9 @@ fn what_was_listed_of_a_file_system_that_was_rolled_back_is_stale() {
     f.again();
     list(&f.path("child"));
     let mut held = File::open(f.path("child/b")).unwrap();
-    f.pool().rollback("tank/child@s", false).unwrap();
+    f.pool()
+        .rollback("tank/child@s", NewerSnapshots::Refuse)
+        .unwrap();
     f.settle_caches();
     assert_eq!(crate::errno(held.read(&mut [0; 8])), 116);
     drop(held);

@@ -12,7 +12,7 @@ mod stress;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zuse::{Environment, Pool};
+use zuse::{Environment, Pool, Recursion};
 use zuse::{NewDevice, NewPool};
 use zuse_mount::{MountServer, PoolMounts, ServerOptions};
 
@@ -58,7 +58,7 @@ impl Fixture {
 
     fn snapshot(&self, name: &str) {
         self.pool()
-            .snapshot(&[name.to_owned()], false, &[])
+            .snapshot(&[name.to_owned()], Recursion::One, &[])
             .unwrap();
         self.settle_caches();
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use zuse::DestroyOptions;
+use zuse::NewerSnapshots;
 
 use crate::{errno, fixture};
 
@@ -98,8 +99,10 @@ fn after_a_rollback_the_mount_shows_the_old_content() {
         fs::write(f.path(&format!("{dir}y")), "new").unwrap();
         fs::remove_dir_all(f.path(&format!("{dir}d"))).unwrap();
     }
-    f.pool().rollback("tank@s", false).unwrap();
-    f.pool().rollback("tank/c@s", false).unwrap();
+    f.pool().rollback("tank@s", NewerSnapshots::Refuse).unwrap();
+    f.pool()
+        .rollback("tank/c@s", NewerSnapshots::Refuse)
+        .unwrap();
     f.settle_caches();
     for dir in ["", "c/"] {
         assert_eq!(
@@ -128,7 +131,9 @@ fn snapshots_that_were_listed_are_listed_after_a_rollback() {
         f.snapshot(&format!("{dataset}@one"));
         f.snapshot(&format!("{dataset}@two"));
         assert!(names(snapshot("two")).contains(&"x".to_owned()));
-        f.pool().rollback(&format!("{dataset}@two"), false).unwrap();
+        f.pool()
+            .rollback(&format!("{dataset}@two"), NewerSnapshots::Refuse)
+            .unwrap();
         f.settle_caches();
         for name in ["one", "two"] {
             assert!(names(snapshot(name)).contains(&"x".to_owned()), "{name}");

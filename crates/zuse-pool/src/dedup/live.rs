@@ -35,7 +35,7 @@ use zuse_base::{Error, ObjectId, Result, Txg};
 use zuse_dmu::Objset;
 use zuse_dmu::zap::{Zap, ZapValue};
 use zuse_format::BlockPointer;
-use zuse_io::{Candidate, Contents, DedupOutcome};
+use zuse_io::{Candidate, DedupOutcome, DedupTables};
 use zuse_vdev::{VdevClass, Vdevs};
 
 use super::log::Logs;
@@ -196,7 +196,7 @@ impl Dedup {
             live.root = Some(ObjectId(table.root));
             live.logs = Logs::load(&mut table.logs);
             if let Some(logs) = &live.logs {
-                let entries = logs.halves.iter().flat_map(|half| &half.entries);
+                let entries = logs.both.iter().flat_map(|log| &log.entries);
                 for (key, logged) in entries {
                     live.logged
                         .add_entry(pool.io(), key, &logged.entry, live.checksum);
@@ -416,7 +416,7 @@ fn extend(
     Ok(true)
 }
 
-impl Contents for Dedup {
+impl DedupTables for Dedup {
     fn count(
         &self,
         txg: Txg,

@@ -37,7 +37,7 @@ const LEAST: usize = 500;
 const PART: usize = 32;
 
 /// One log.
-pub(super) struct Half {
+pub(super) struct DdtLog {
     pub object: ObjectId,
     pub length: u64,
     pub first_txg: u64,
@@ -47,12 +47,12 @@ pub(super) struct Half {
 
 /// Both logs of a table.
 pub(super) struct Logs {
-    pub halves: [Half; 2],
+    pub both: [DdtLog; 2],
     /// Index of the active one.
     pub active: usize,
 }
 
-impl Half {
+impl DdtLog {
     fn of(log: &mut Log) -> Self {
         let stored = std::mem::take(&mut log.stored);
         let entries = std::mem::take(&mut log.entries);
@@ -88,22 +88,22 @@ impl Logs {
     pub fn load(logs: &mut [Log]) -> Option<Self> {
         let [first, second] = logs else { return None };
         let active = usize::from(first.is_flushing());
-        let mut halves = [Half::of(first), Half::of(second)];
-        let newer: Vec<Key> = halves[active].entries.keys().copied().collect();
+        let mut both = [DdtLog::of(first), DdtLog::of(second)];
+        let newer: Vec<Key> = both[active].entries.keys().copied().collect();
         for key in newer {
-            halves[1 - active].entries.remove(&key);
+            both[1 - active].entries.remove(&key);
         }
-        Some(Self { halves, active })
+        Some(Self { both, active })
     }
 
     /// Creates the objects, and enters them in the table's directory.
     pub fn create(ctx: &SyncCtx<'_>, directory: &Zap, checksum: &str) -> Result<Self> {
-        let make = |i: usize| -> Result<Half> {
+        let make = |i: usize| -> Result<DdtLog> {
             let spec = DnodeSpec::new(WORDS).bonus(WORDS, HEADER).block_size(BLOCK);
             let object = ctx.pool.mos().allocate(ctx.tx, &spec)?.object();
             let name = format!("DDT-log-{checksum}-{i}");
             directory.add_u64(ctx.tx, name.as_bytes(), object.0)?;
-            Ok(Half {
+            Ok(DdtLog {
                 object,
                 length: 0,
                 first_txg: ctx.txg.0,
@@ -112,71 +112,71 @@ impl Logs {
             })
         };
         let logs = Self {
-            halves: [make(0)?, make(1)?],
+            both: [make(0)?, make(1)?],
             active: 0,
         };
-        logs.halves[1].write_header(ctx, true)?;
+        logs.both[1].write_header(ctx, true)?;
         Ok(logs)
     }
 
     pub fn destroy(&self, ctx: &SyncCtx<'_>, directory: &Zap, checksum: &str) -> Result<()> {
-        for (i, half) in self.halves.iter().enumerate() {
-            ctx.pool.mos().free(ctx.tx, half.object)?;
+        for (i, log) in self.both.iter().enumerate() {
+            ctx.pool.mos().free(ctx.tx, log.object)?;
             let name = format!("DDT-log-{checksum}-{i}");
             directory.remove(ctx.tx, name.as_bytes())?;
         }
         Ok(())
     }
 
-    fn flushing(&mut self) -> &mut Half {
-        &mut self.halves[1 - self.active]
+    fn flushing(&mut self) -> &mut DdtLog {
+        &mut self.both[1 - self.active]
     }
 
     pub fn is_empty(&self) -> bool {
-        self.halves.iter().all(|half| half.entries.is_empty())
+        self.both.iter().all(|log| log.entries.is_empty())
     }
 
     pub fn bytes(&self) -> u64 {
-        self.halves.iter().fold(0, |sum, half| sum + half.length)
+        self.both.iter().fold(0, |sum, log| sum + log.length)
     }
 
     pub fn get(&self, key: &Key) -> Option<&Logged> {
-        self.halves.iter().find_map(|half| half.entries.get(key))
+        self.both.iter().find_map(|log| log.entries.get(key))
     }
 
     /// Removes a key's entry from the logs: a newer one is about to be appended.
     pub fn take(&mut self, key: &Key) -> Option<Logged> {
-        let halves = &mut self.halves;
-        halves.iter_mut().find_map(|half| half.entries.remove(key))
+        let both = &mut self.both;
+        both.iter_mut().find_map(|log| log.entries.remove(key))
     }
 
     /// Appends entries to the active log, in new blocks.
     pub fn append(&mut self, ctx: &SyncCtx<'_>, entries: Vec<(Key, Logged)>) -> Result<()> {
         let active = self.active;
-        let half = &mut self.halves[active];
-        let dnode = ctx.pool.mos().dnode(half.object)?;
+        let log = &mut self.both[active];
+        let dnode = ctx.pool.mos().dnode(log.object)?;
         for chunk in entries.chunks(BLOCK as usize / FLAT_RECORD) {
             let mut block = Vec::with_capacity(BLOCK as usize);
             for (key, logged) in chunk {
                 block.extend(form::record(key, logged.class, &logged.entry));
             }
             block.resize(BLOCK as usize, 0);
-            dnode.write_at(ctx.tx, half.length, &block)?;
-            half.length += u64::from(BLOCK);
+            dnode.write_at(ctx.tx, log.length, &block)?;
+            log.length += u64::from(BLOCK);
         }
-        half.entries.extend(entries);
-        half.write_header(ctx, false)
+        log.entries.extend(entries);
+        log.write_header(ctx, false)
     }
 
     /// The entries to flush in a txg that appended so many. They must be in the stores before
     /// [`Self::flushed`].
     pub fn due(&mut self, appended: usize) -> Vec<(Key, Logged)> {
-        let all: usize = self.halves.iter().map(|half| half.entries.len()).sum();
+        let all: usize = self.both.iter().map(|log| log.entries.len()).sum();
         let most = LEAST.max(appended).saturating_add(all / PART);
-        let half = self.flushing();
+        let log = self.flushing();
         let mut due = Vec::new();
         while due.len() < most
-            && let Some(first) = half.entries.pop_first()
+            && let Some(first) = log.entries.pop_first()
         {
             due.push(first);
         }
@@ -186,28 +186,28 @@ impl Logs {
     /// The entries up to a key are in the stores.
     pub fn flushed(&mut self, ctx: &SyncCtx<'_>, last: Option<Key>) -> Result<()> {
         let txg = ctx.txg.0;
-        let half = self.flushing();
-        if !half.entries.is_empty() {
+        let log = self.flushing();
+        if !log.entries.is_empty() {
             if last.is_some() {
-                half.checkpoint = last;
-                half.write_header(ctx, true)?;
+                log.checkpoint = last;
+                log.write_header(ctx, true)?;
             }
             return Ok(());
         }
         let mut changed = false;
-        if half.length > 0 {
-            let dnode = ctx.pool.mos().dnode(half.object)?;
+        if log.length > 0 {
+            let dnode = ctx.pool.mos().dnode(log.object)?;
             dnode.free_blocks(ctx.tx, 0, u64::MAX)?;
-            half.length = 0;
-            half.checkpoint = None;
+            log.length = 0;
+            log.checkpoint = None;
             changed = true;
         }
-        let active = &self.halves[self.active];
+        let active = &self.both[self.active];
         let old = txg >= active.first_txg.saturating_add(TXGS) || active.entries.len() > MANY;
         if active.length > 0 && old {
             self.active = 1 - self.active;
-            self.halves[self.active].first_txg = txg;
-            self.halves[self.active].write_header(ctx, false)?;
+            self.both[self.active].first_txg = txg;
+            self.both[self.active].write_header(ctx, false)?;
             changed = true;
         }
         if changed {

@@ -194,8 +194,8 @@ impl Dedup {
                 return Ok(SharedAt::stored(at.class + 1, 0, 0));
             };
             if at.class == 0 && at.cookie == 0 {
-                let halves = table.logs.iter().flat_map(|logs| &logs.halves);
-                for (key, logged) in halves.flat_map(|half| &half.entries) {
+                let both = table.logs.iter().flat_map(|logs| &logs.both);
+                for (key, logged) in both.flat_map(|log| &log.entries) {
                     if total(&logged.entry) > 1 {
                         let blocks = logged.entry.iter().filter(|s| s.references > 0);
                         found.extend(blocks.map(|s| s.pointer(key, *checksum)));

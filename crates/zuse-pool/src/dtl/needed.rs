@@ -146,7 +146,7 @@ impl Pool {
         tree.visit_mut(&mut forget);
         self.config.lock().vdev_tree.visit_mut(&mut forget);
         self.config_changed();
-        self.want_step_back(ctx.txg.next());
+        self.want_finish_replace(ctx.txg.next());
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use zuse_base::{Txg, WorkPool};
 use zuse_dmu::DirtyMeter;
 
-use super::{AT_LEAST, BULK, DirtyBounds, STREAM, TELLING, Txgs, UNKNOWN_PACE};
+use super::{AT_LEAST, BULK, DirtyBounds, MEASURED_MIN, Txgs, UNKNOWN_PACE, VALUES_DURING_SYNC};
 
 fn engine(dirty_max: u64) -> (Arc<Txgs>, Arc<DirtyMeter>) {
     let meter = Arc::new(DirtyMeter::default());
@@ -158,10 +158,10 @@ fn a_txg_of_new_objects_is_written_early_and_one_that_writes_much_again_is_not()
 
 #[test]
 fn a_txg_follows_at_once_where_values_go_on_coming_while_the_last_one_is_written() {
-    for (came, follows) in [(STREAM, true), (STREAM - 1, false)] {
+    for (came, follows) in [(VALUES_DURING_SYNC, true), (VALUES_DURING_SYNC - 1, false)] {
         let (txgs, meter) = engine(1 << 40);
         let first = txgs.open_txg();
-        meter.note_value(first, 10 * STREAM);
+        meter.note_value(first, 10 * VALUES_DURING_SYNC);
         meter.add(first, 1);
         txgs.want(first);
         assert!(txgs.quiesce_next());
@@ -207,14 +207,14 @@ fn as_much_may_be_dirty_as_the_devices_take_within_a_second() {
     let second = Duration::from_secs(1);
     let (txgs, _) = engine(u64::MAX);
     assert_eq!(data_bound(&txgs), UNKNOWN_PACE);
-    txgs.note_pace(TELLING - 1, Duration::from_secs(1000));
+    txgs.note_pace(MEASURED_MIN - 1, Duration::from_secs(1000));
     assert_eq!(
         data_bound(&txgs),
         UNKNOWN_PACE,
         "a commit more than a write"
     );
     for _ in 0..40 {
-        txgs.note_pace(TELLING, Duration::from_secs(100));
+        txgs.note_pace(MEASURED_MIN, Duration::from_secs(100));
     }
     assert_eq!(data_bound(&txgs), AT_LEAST, "however slow they are");
     for _ in 0..40 {

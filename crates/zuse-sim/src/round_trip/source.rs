@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, NewVolume, Pool};
+use zuse::{Credentials, FileSystem, NewVolume, Pool, Recursion};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_zpl::{RenameFlags, SetAttr, WriteOptions, XattrMode, Znode, mode};
 
@@ -127,7 +127,7 @@ impl Source {
             let snap = format!("{TOP}@s{round}");
             let note = pairs(&[("my:note", &format!("n{round}"))]);
             let note = if prng.chance(1, 2) { &note[..] } else { &[] };
-            self.pool.snapshot(&[snap], true, note)?;
+            self.pool.snapshot(&[snap], Recursion::Below, note)?;
             self.rounds = round + 1;
             for name in &self.datasets {
                 if prng.chance(1, 4) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, Pool, XattrMode};
+use zuse::{Credentials, Pool, Recursion, XattrMode};
 use zuse_base::{Entropy, Error, ObjectId, Result, SeededPrng};
 use zuse_check::{Depth, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
@@ -136,10 +136,10 @@ fn files(pool: &Arc<Pool>, lab: &mut Lab) -> Result<()> {
     fs.symlink(&who, &root, b"sym", b"big")?;
     fs.set_xattr(&who, &big, b"user.long", &[7; 300], XattrMode::Any)?;
     pool.sync()?;
-    pool.snapshot(&["tank/files@a".to_owned()], false, &[])?;
+    pool.snapshot(&["tank/files@a".to_owned()], Recursion::One, &[])?;
     fs.write(&big, 0, &noise(2, 8), WriteOptions::default())?;
     pool.sync()?;
-    pool.snapshot(&["tank/files@b".to_owned()], false, &[])?;
+    pool.snapshot(&["tank/files@b".to_owned()], Recursion::One, &[])?;
     fs.write(
         &big,
         8 * RECORD as u64,

@@ -9,7 +9,7 @@ use zuse_base::cut::{fit16, fit32};
 
 use zuse_base::{ByteOrder, Errno, Error, ObjectId, Result};
 use zuse_codec::{ChecksumKind, Compression};
-use zuse_dmu::{Dnode, DnodeSpec, Edge, Objset, RawForm, StoredBlock, Tx, is_for_objects};
+use zuse_dmu::{CompletePart, Dnode, DnodeSpec, Objset, RawForm, StoredBlock, Tx, is_for_objects};
 use zuse_dsl::{Estimate, ReceiveProgress, Receiving};
 use zuse_format::dnode::{SLOTS_PER_BLOCK, block_pointers_for};
 use zuse_format::object_type;
@@ -52,7 +52,7 @@ pub(crate) struct Applier<'a> {
     /// Byte order of the stream.
     pub(super) order: ByteOrder,
     /// How far the received data completes the object set.
-    pub edge: Edge,
+    pub complete_part: CompletePart,
     demands: Demands,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Applier<'a> {
             progress: from,
             range: None,
             order,
-            edge: Edge::default(),
+            complete_part: CompletePart::default(),
             demands: Demands::of(receiving)?,
         })
     }
@@ -168,15 +168,21 @@ impl<'a> Applier<'a> {
 
     fn note_received(&mut self, record: &Record) {
         match record {
-            Record::Object(o) => self.edge.dnode(o.object, o.flags & OBJECT_SPILL != 0),
-            Record::FreeObjects { first, count, .. } => self.edge.no_objects(*first, *count),
+            Record::Object(o) => self
+                .complete_part
+                .dnode(o.object, o.flags & OBJECT_SPILL != 0),
+            Record::FreeObjects { first, count, .. } => {
+                self.complete_part.no_objects(*first, *count)
+            }
             Record::Write(w) => {
                 let end = w.offset.saturating_add(w.logical_size);
-                self.edge.data(w.object, end);
+                self.complete_part.data(w.object, end);
             }
-            Record::WriteEmbedded(e) if e.is_spill() => self.edge.spill(e.object),
-            Record::WriteEmbedded(e) => self.edge.data(e.object, e.offset.saturating_add(e.length)),
-            Record::Spill(s) => self.edge.spill(s.object),
+            Record::WriteEmbedded(e) if e.is_spill() => self.complete_part.spill(e.object),
+            Record::WriteEmbedded(e) => self
+                .complete_part
+                .data(e.object, e.offset.saturating_add(e.length)),
+            Record::Spill(s) => self.complete_part.spill(s.object),
             _ => {}
         }
     }

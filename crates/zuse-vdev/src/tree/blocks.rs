@@ -201,11 +201,11 @@ impl Vdevs {
             .checked_add(len)
             .is_some_and(|end| end <= top.asize());
         match &top.layout {
-            Layout::Copies(_) | Layout::Stripes(_) | Layout::Branches(_) if !fits => Err(
+            Layout::Copies(_) | Layout::Parity(_) | Layout::Branches(_) if !fits => Err(
                 Error::corrupt(top.at(offset), format!("discard of {len} bytes")),
             ),
             Layout::Copies(copies) => copies.discard(offset, len),
-            Layout::Stripes(stripes) => stripes.discard(offset, len),
+            Layout::Parity(vdev) => vdev.discard(offset, len),
             Layout::Branches(branches) => branches.discard(offset, len),
             _ => Ok(false),
         }
@@ -302,7 +302,7 @@ impl Vdevs {
     pub(super) fn publish_reflow(&self, tops: &[Arc<Top>]) -> bool {
         let (offset, scratch) = (self.reflow.0.load(Relaxed), self.reflow.1.load(Relaxed));
         let changed = tops.iter().filter(|t| match &t.layout {
-            Layout::Stripes(stripes) => stripes.set_reflow(offset, scratch),
+            Layout::Parity(vdev) => vdev.set_reflow(offset, scratch),
             _ => false,
         });
         changed.count() > 0
@@ -314,7 +314,7 @@ impl Piece {
         let at = (self.place.offset, self.place.birth.0);
         match &self.top.layout {
             Layout::Copies(copies) => copies.write(at.0, data),
-            Layout::Stripes(stripes) => stripes.write(at.0, at.1, data),
+            Layout::Parity(vdev) => vdev.write(at.0, at.1, data),
             Layout::Branches(branches) => branches.write(at, data),
             _ => Err(self.top.no_block(at.0)),
         }
@@ -330,7 +330,7 @@ impl Piece {
         let at = (self.place.offset, self.place.birth.0);
         match &self.top.layout {
             Layout::Copies(copies) => copies.read(at.0, buf, psize, verify, heal),
-            Layout::Stripes(stripes) => stripes.read(at, buf, psize, verify, heal),
+            Layout::Parity(vdev) => vdev.read(at, buf, psize, verify, heal),
             Layout::Branches(branches) => branches.read(at, buf, psize, verify, heal),
             _ => Err(self.top.no_block(at.0)),
         }
@@ -443,7 +443,7 @@ impl Top {
         let offset = place.offset;
         let unit = match &self.layout {
             Layout::Copies(_) | Layout::Branches(_) => 1 << self.ashift,
-            Layout::Stripes(stripes) => stripes.unit().unwrap_or(1 << self.ashift),
+            Layout::Parity(vdev) => vdev.unit().unwrap_or(1 << self.ashift),
             _ => return Err(self.no_block(offset)),
         };
         if psize == 0 || psize > MAX_PSIZE {

@@ -20,8 +20,8 @@ use crate::health::{Aux, Health, VdevState};
 use crate::indirect::{Indirect, Mapping};
 use crate::label::Labels;
 use crate::leaf::Leaf;
+use crate::parity::{Child, DraidMap, Map, Member, ParityVdev, RaidzMap, child_asize};
 use crate::size::SizeRule;
-use crate::stripes::{Child, DraidMap, Map, Member, RaidzMap, Stripes, child_asize};
 
 /// Most top-level vdevs of a pool (a block pointer has 24 bits for them, no pool comes close).
 const MAX_TOPS: usize = 1 << 16;
@@ -463,8 +463,8 @@ impl Builder<'_> {
                     None => Layout::Unserved("nested"),
                 }
             }
-            kind => match stripes(&node, ashift) {
-                Some(stripes) => Layout::Stripes(stripes),
+            kind => match parity_vdev(&node, ashift) {
+                Some(vdev) => Layout::Parity(vdev),
                 None if kind.spare_children(1) > 0 => Layout::Unserved("nested"),
                 None => Layout::Unserved(kind.name()),
             },
@@ -561,10 +561,10 @@ fn stripe_map(kind: &VdevKind, children: usize, ashift: u8) -> Option<Map> {
 }
 
 /// The columns of a vdev with parity, if its children are leaves or mirrors of them.
-fn stripes(node: &Node, ashift: u8) -> Option<Stripes> {
+fn parity_vdev(node: &Node, ashift: u8) -> Option<ParityVdev> {
     let map = stripe_map(&node.config.kind, node.children.len(), ashift)?;
     let children = node.children.iter().map(member_child);
-    Some(Stripes::new(map, children.collect::<Option<_>>()?))
+    Some(ParityVdev::new(map, children.collect::<Option<_>>()?))
 }
 
 /// A child of a mirror over vdevs with parity, with its leaves.
@@ -576,7 +576,7 @@ fn branch(node: &Node, ashift: u8) -> Option<(branches::Form, Vec<Arc<Leaf>>)> {
         }
         branches::Form::Copies(Copies::new(leaves.clone(), ashift))
     } else if matches!(&node.config.kind, VdevKind::Raidz { expanding, .. } if !expanding) {
-        branches::Form::Stripes(stripes(node, ashift)?)
+        branches::Form::Parity(parity_vdev(node, ashift)?)
     } else {
         return None;
     };

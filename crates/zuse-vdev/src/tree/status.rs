@@ -8,7 +8,7 @@ use crate::config::VdevKind;
 use crate::health::{Aux, Health, VdevState};
 use crate::leaf::Leaf;
 use crate::op_figures::{OpCounters, OpFigures};
-use crate::stripes::replacement_asize;
+use crate::parity::replacement_asize;
 
 /// A vdev's place in the tree, health, and counters. Counters of an interior vdev are the sums of
 /// its children, but its errors are its own.

@@ -51,7 +51,7 @@ impl Vdevs {
         };
         match &top.layout {
             Layout::Copies(copies) => copies.will_verify(offset, len),
-            Layout::Stripes(stripes) => stripes.will_verify(offset, len),
+            Layout::Parity(vdev) => vdev.will_verify(offset, len),
             Layout::Branches(branches) => branches.will_verify(offset, len),
             _ => {}
         }
@@ -65,7 +65,7 @@ impl Vdevs {
         };
         match (&top.layout, blocks) {
             (Layout::Copies(copies), _) => copies.will_fill(blocks),
-            (Layout::Stripes(stripes), _) => stripes.will_fill(blocks),
+            (Layout::Parity(vdev), _) => vdev.will_fill(blocks),
             (Layout::Branches(branches), [(first, _), .., (last, size)]) => {
                 let len = last.saturating_add(*size as u64).saturating_sub(*first);
                 branches.will_verify(*first, len);
@@ -88,7 +88,7 @@ impl Top {
     fn lacks(&self, birth: Txg) -> bool {
         match &self.layout {
             Layout::Copies(copies) => copies.lacks(birth),
-            Layout::Stripes(stripes) => stripes.lacks(birth),
+            Layout::Parity(vdev) => vdev.lacks(birth),
             Layout::Branches(branches) => branches.lacks(birth),
             Layout::Indirect(_) => true,
             _ => false,
@@ -101,7 +101,7 @@ impl Piece {
         let (offset, birth) = (self.place.offset, self.place.birth);
         Ok(match &self.top.layout {
             Layout::Copies(copies) => copies.verify_block(offset, birth, buf, self.len, check),
-            Layout::Stripes(stripes) => stripes.verify_block(offset, birth, buf, self.len, check),
+            Layout::Parity(vdev) => vdev.verify_block(offset, birth, buf, self.len, check),
             Layout::Branches(branches) => {
                 branches.verify_block((offset, birth), buf, self.len, check)
             }

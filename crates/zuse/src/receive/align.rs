@@ -21,7 +21,7 @@ use zuse_format::nvlist::{NvList, NvValue};
 use zuse_stream::record::Begin;
 
 use super::{Package, ReceiveRequest, name_here};
-use crate::{DestroyOptions, Pool};
+use crate::{DestroyOptions, Pool, Recursion};
 
 /// Changes for one package; more mean that they revert each other.
 const STEPS_MAX: usize = 100_000;
@@ -300,7 +300,7 @@ impl Pool {
             }
             Some(_) => return Ok(()),
         };
-        self.rename(&from, &to, false)?;
+        self.rename(&from, &to, Recursion::One)?;
         locals.renamed(&from, &to);
         done.steps += 1;
         Ok(())
@@ -327,7 +327,7 @@ impl Pool {
                     true => format!("{PASSING}{guid:x}"),
                     false => name.clone(),
                 };
-                self.rename(&full(own), &full(&to), false)?;
+                self.rename(&full(own), &full(&to), Recursion::One)?;
                 local.snaps[at].0 = to;
                 done.steps += 1;
                 again = true;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zuse::fs::{FileType, Files, OpenOptions as FileOptions};
-use zuse::{CreateOptions, Credentials, Errno, OpenOptions, Pool};
+use zuse::{CreateOptions, Credentials, Errno, OpenOptions, Pool, Recursion};
 
 struct Lab {
     dir: tempfile::TempDir,
@@ -187,7 +187,8 @@ fn snapshots_and_pools_open_for_reading_are_read_only() {
     let lab = Lab::new();
     let pool = lab.pool("tank");
     pool.files("tank").unwrap().write("a", "old").unwrap();
-    pool.snapshot(&["tank@then".into()], false, &[]).unwrap();
+    pool.snapshot(&["tank@then".into()], Recursion::One, &[])
+        .unwrap();
     pool.files("tank").unwrap().write("a", "new").unwrap();
     let then = pool.files("tank@then").unwrap();
     assert!(then.is_read_only());
@@ -232,7 +233,7 @@ fn an_older_state_is_opened_by_its_txg() {
     drop(files);
     pool.export().unwrap();
     let old = OpenOptions::new()
-        .at_txg(txg)
+        .at_txg(zuse::Txg(txg))
         .open(lab.at("tank.img"))
         .unwrap();
     assert_eq!(old.files("tank").unwrap().read("a").unwrap(), b"old");
@@ -259,7 +260,8 @@ fn streams_tell_the_errors_of_both_ends() {
         .unwrap()
         .write("a", [7; 100_000])
         .unwrap();
-    pool.snapshot(&["tank@one".into()], false, &[]).unwrap();
+    pool.snapshot(&["tank@one".into()], Recursion::One, &[])
+        .unwrap();
     assert!(
         pool.send_to("tank@one", None, Bad)
             .unwrap_err()
@@ -274,7 +276,8 @@ fn streams_tell_the_errors_of_both_ends() {
     pool.receive_from(&stream[..], "tank/copy").unwrap();
 
     pool.files("tank").unwrap().write("b", "more").unwrap();
-    pool.snapshot(&["tank@two".into()], false, &[]).unwrap();
+    pool.snapshot(&["tank@two".into()], Recursion::One, &[])
+        .unwrap();
     let mut more = Vec::new();
     pool.send_to("tank@two", Some("@one"), &mut more).unwrap();
     let received = pool.receive_from(&more[..], "tank/copy").unwrap();

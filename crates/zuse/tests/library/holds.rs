@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{DestroyOptions, Environment, NewDevice, NewPool, ObjectId, Pool, PoolAccess, Search};
+use zuse::{
+    DestroyOptions, Environment, NewDevice, NewPool, ObjectId, Pool, PoolAccess, Recursion, Search,
+};
 use zuse_dmu::zap::{Zap, ZapOptions};
 
 /// Type of a table of holds.
@@ -52,7 +54,7 @@ fn holds_of_processes_that_are_no_more_end_when_a_pool_is_opened_for_writing() {
     let pool = Pool::create(Environment::default(), &new).unwrap();
     let names = ["tank@kept", "tank@sent", "tank@diff"].map(str::to_owned);
     for name in names.chunks(1) {
-        pool.snapshot(name, false, &[]).unwrap();
+        pool.snapshot(name, Recursion::One, &[]).unwrap();
     }
     pool.dsl().hold(&names[..1], "mine").unwrap();
     pool.dsl().hold(&names[1..], ".send-1-1").unwrap();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use zuse::Pool;
 use zuse::tools::Layers as _;
 use zuse::tools::traverse::{
     Bin, DEFERRED, Figures, Leak, Options, Report, Stat, Verify, traverse,
 };
+use zuse::{Pool, VdevClass};
 use zuse_format::object_type;
 
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -382,13 +382,13 @@ fn classes(out: &mut String, pool: &Pool, report: &Report) {
                 line(name, alloc, space);
             }
         }
-        let kept = |special| pool.embedded_log(special).unwrap_or_default();
-        let (room, allocated) = kept(false);
-        line("Embedded log class", allocated, room);
+        let kept = |class| pool.embedded_log(class).unwrap_or_default();
+        let log = kept(VdevClass::Normal);
+        line("Embedded log class", log.allocated, log.size);
         // Special vdevs have an embedded log class of their own.
         if there[1] {
-            let (room, allocated) = kept(true);
-            line("Special embedded log", allocated, room);
+            let log = kept(VdevClass::Special);
+            line("Special embedded log", log.allocated, log.size);
         }
     }
 }

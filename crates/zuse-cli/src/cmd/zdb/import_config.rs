@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use zuse::{FileDevice, FoundPool, Labels};
+use zuse::tools::Labels;
+use zuse::{FileDevice, FoundPool};
 use zuse_format::nvlist::{NvList, NvValue};
 
 /// The content of the labels of a pool whose devices were found. `limit` is the requested txg.

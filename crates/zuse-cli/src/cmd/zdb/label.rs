@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use zuse::{BlockDevice as _, FileDevice, Labels, read_ring};
+use zuse::tools::{Labels, read_ring};
+use zuse::{BlockDevice as _, FileDevice};
 use zuse_format::label::{LABEL_SIZE, LABELS, label_offset, slot_count};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::uberblock::{MMP_MAGIC, UBERBLOCK_MAGIC, Uberblock};

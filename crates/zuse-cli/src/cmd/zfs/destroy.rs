@@ -2,6 +2,7 @@
 
 use clap::Args;
 use zuse::DestroyOptions;
+use zuse::Recursion;
 use zuse::tools::Layers as _;
 
 use crate::automount;
@@ -84,7 +85,7 @@ impl Destroy {
             .into());
         }
         let plan = pool
-            .plan_destroy(name, recursive)
+            .plan_destroy(name, Recursion::of(recursive))
             .or_cannot(|| format!("cannot open '{name}'"))?;
         let kind = match pool.dataset(name).and_then(|d| d.kind()) {
             Ok(zuse::DatasetKind::Volume) => "volume",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use zuse::{Errno, Pool};
+use zuse::{Errno, Pool, Recursion};
 
 use crate::date;
 use crate::error::{CommandError, Explain, Outcome, Stop, explain};
@@ -99,7 +99,7 @@ impl Hold {
             (Need::Write, "cannot hold snapshot"),
         )?;
         let cannot = format!("cannot hold snapshot '{}'", quoted(&self.snapshots));
-        pool.hold(&self.snapshots, &self.tag, self.recursive)
+        pool.hold(&self.snapshots, &self.tag, Recursion::of(self.recursive))
             .map_err(|e| {
                 if e.is(Errno::EXIST) {
                     CommandError::new(format!("{cannot}: tag already exists on this dataset"))
@@ -127,7 +127,7 @@ impl Release {
             "cannot release hold from snapshot '{}'",
             quoted(&self.snapshots)
         );
-        pool.release(&self.snapshots, &self.tag, self.recursive)
+        pool.release(&self.snapshots, &self.tag, Recursion::of(self.recursive))
             .map_err(|e| {
                 if e.is(Errno::NOENT) {
                     CommandError::new(format!("{cannot}: no such tag on this dataset"))
@@ -150,7 +150,7 @@ impl Holds {
             stop => stop,
         })?;
         let holds = pool
-            .holds(&self.snapshots, self.recursive)
+            .holds(&self.snapshots, Recursion::of(self.recursive))
             .or_cannot(|| format!("cannot open '{}'", quoted(&self.snapshots)))?;
         let columns = ["name", "tag", "timestamp"].map(|c| Column::new(c, Side::Left));
         let rows: Vec<Vec<String>> = holds

@@ -1,6 +1,7 @@
 //! `zfs rename`
 
 use clap::Args;
+use zuse::Recursion;
 
 use super::create::name_error;
 use crate::error::{CommandError, Explain, Outcome};
@@ -138,7 +139,8 @@ impl Rename {
         if moves && !self.force {
             crate::automount::check_movable(session, from)?;
         }
-        pool.rename(from, &to, self.recursive).or_cannot(cannot)?;
+        pool.rename(from, &to, Recursion::of(self.recursive))
+            .or_cannot(cannot)?;
         session.log(&pool);
         if moves {
             crate::automount::follow(session, &to, false)?;

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use zuse::DestroyOptions;
+use zuse::NewerSnapshots;
 use zuse::tools::Layers as _;
 
 use crate::error::{CommandError, Explain, Outcome};
@@ -83,7 +84,11 @@ impl Rollback {
             let options = DestroyOptions::RECURSIVE.force(self.force);
             pool.destroy_datasets(&clones, options).or_cannot(cannot)?;
         }
-        pool.rollback(name, !newer.is_empty()).or_cannot(cannot)?;
+        let newer = match newer.is_empty() {
+            true => NewerSnapshots::Refuse,
+            false => NewerSnapshots::Destroy,
+        };
+        pool.rollback(name, newer).or_cannot(cannot)?;
         session.log(&pool);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! `zfs snapshot`
 
 use std::collections::BTreeSet;
+use zuse::Recursion;
 
 use clap::Args;
 use zuse::property_table::{dataset_property, is_user_property};
@@ -102,7 +103,7 @@ impl Snapshot {
             }
         }
         self.check_all()?;
-        pool.snapshot(&self.names, self.recursive, &self.options)
+        pool.snapshot(&self.names, Recursion::of(self.recursive), &self.options)
             .map_err(|e| {
                 let error = explain(&format!("cannot create snapshot '{first}'"), &e, false);
                 if self.names.len() > 1 || self.recursive {

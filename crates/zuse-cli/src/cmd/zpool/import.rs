@@ -9,7 +9,7 @@ use zuse::events::Event;
 use zuse::tools::Layers as _;
 use zuse::{
     Aux, DeviceUse, Environment, Errno, FoundPool, Health, Pool, PoolAccess, PoolState, Rewind,
-    Search, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
+    RewindSearch, Search, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
 
 use super::status::{MESSAGES, errata};
@@ -241,12 +241,12 @@ impl Import {
             force: self.force,
             ours: false,
             new_name: new_name.map(str::to_owned),
-            rewind_to: self.txg.or(rewind.map(|r| r.uberblock.txg)),
+            rewind_to: self.txg.or(rewind.map(|r| r.uberblock.txg)).map(zuse::Txg),
             checkpoint: self.rewind_to_checkpoint,
             label_name,
             without_logs: self.missing_log,
         };
-        let opened = session.patiently(|_| Pool::open(env.clone(), found, &access));
+        let opened = session.retry_while_locked(|_| Pool::open(env.clone(), found, &access));
         let pool = opened.map_err(|e| refused_open(&env, (&name, found), host, &e))?;
         if self.missing_log && !read_only && has_lost_log(&pool) {
             session.ui.say(format!(
@@ -265,7 +265,7 @@ impl Import {
         // Without a host the next command would open the newest state, not the requested one.
         let elsewhen = self.rewind_to_checkpoint || access.rewind_to.is_some();
         if read_only && elsewhen && !session.becoming {
-            self.say_how_to_read(session, &name, access.rewind_to);
+            self.say_how_to_read(session, &name, access.rewind_to.map(|txg| txg.0));
             return Ok(());
         }
         session.log(&pool);
@@ -282,7 +282,11 @@ impl Import {
     ) -> Outcome<Rewind> {
         let newest = Pool::open(env.clone(), found, &PoolAccess::default());
         let whole = newest.and_then(|pool| pool.close());
-        match Pool::find_rewind(env, found, self.extreme) {
+        let search = match self.extreme {
+            true => RewindSearch::Extreme,
+            false => RewindSearch::LastTxgs,
+        };
+        match Pool::find_rewind(env, found, search) {
             Ok(rewind) => Ok(rewind),
             Err(e) => Err(refusal(name, found, host, &whole.err().unwrap_or(e)).into()),
         }

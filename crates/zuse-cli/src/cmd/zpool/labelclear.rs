@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use zuse::{DeviceUse, Errno};
+use zuse::{ClearLabels, DeviceUse, Errno};
 
 use crate::error::{CommandError, Outcome, explain};
 use crate::session::Session;
@@ -28,7 +28,11 @@ impl LabelClear {
             return Err(CommandError::new(what).into());
         }
         let imported = super::devices::taking(session, self.force)?.imported;
-        DeviceUse::clear(&path, self.force, &imported).map_err(|error| match &error {
+        let which = match self.force {
+            true => ClearLabels::Force,
+            false => ClearLabels::Unused,
+        };
+        DeviceUse::clear(&path, which, &imported).map_err(|error| match &error {
             zuse::Error::Refused {
                 errno: Errno::BUSY,
                 what,

@@ -30,14 +30,14 @@ impl Reguid {
         let name = &self.pool;
         let pool = session.pool(name, Need::Write)?;
         let done = pool.reguid(guid);
-        let (old, new) = done
+        let guids = done
             .or_cannot_pool(|| format!("cannot reguid '{name}'"))
             .map_err(|stop| match stop {
                 Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
                 stop => stop,
             })?;
-        session.move_holder(old, new)?;
-        session.remember_again(&pool, old)?;
+        session.move_holder(guids.old, guids.new)?;
+        session.remember_again(&pool, guids.old)?;
         session.log(&pool);
         Ok(())
     }

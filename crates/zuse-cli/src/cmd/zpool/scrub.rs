@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use zuse::tools::Layers as _;
-use zuse::{Errno, Pool};
+use zuse::{Errno, Pool, Recursion};
 
 use crate::date;
 use crate::error::{CommandError, Explain, Outcome, Stop};
@@ -107,7 +107,7 @@ impl Scrub {
     fn one(&self, session: &mut Session, name: &str, dates: Dates) -> Outcome {
         let pool = session.pool(name, Need::Write)?;
         // What is lost in a removed file is no error any more.
-        pool.free_removed(name, true);
+        pool.free_removed(name, Recursion::Below);
         if self.stop {
             let cannot = || format!("cannot cancel scrubbing {name}");
             pool.cancel_scan().or_cannot_pool(cannot)?;

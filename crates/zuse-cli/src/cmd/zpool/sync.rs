@@ -1,6 +1,7 @@
 //! `zpool sync`
 
 use clap::Args;
+use zuse::Recursion;
 
 use crate::error::{Explain, Outcome, Stop};
 use crate::session::{Need, Session};
@@ -27,7 +28,7 @@ impl Sync {
         for name in &names {
             match session.pool(name, Need::Write) {
                 Ok(pool) => {
-                    pool.free_removed(name, true);
+                    pool.free_removed(name, Recursion::Below);
                     pool.sync()
                         .or_cannot_pool(|| format!("cannot sync '{name}'"))?;
                 }

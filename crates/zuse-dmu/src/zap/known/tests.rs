@@ -4,7 +4,7 @@ use crate::zap::flaw::{Checked, Flaw};
 use crate::zap::key::Ask;
 use crate::zap::store::{Blocks, ObjectBlocks};
 use crate::zap::tests::pool::TestPool;
-use crate::zap::{Aim, MatchType, ZapFlags, ZapOptions, ZapValue, fat};
+use crate::zap::{FatLookup, MatchType, ZapFlags, ZapOptions, ZapValue, fat};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -258,7 +258,7 @@ fn a_random_lookup_in_a_large_directory_looks_at_two_blocks() {
         for _ in 0..3_000u64 {
             at = (at + 617_411) % many;
             let name = name(at);
-            let aim = Aim::by(header, Ask::Name(&name), MatchType::Exact, 256).unwrap();
+            let aim = FatLookup::by(header, Ask::Name(&name), MatchType::Exact, 256).unwrap();
             let s = Counting {
                 blocks: zap.blocks_of(tree.as_ref()),
                 views: Cell::new(0),

@@ -9,7 +9,7 @@ use crate::attributes::XATTR_UNREAD;
 use crate::backing::{Backing, XattrPlace};
 use crate::credentials::Credentials;
 use crate::xattr::XattrMode;
-use crate::{Attr, Found, mode};
+use crate::{Attr, LookedUp, mode};
 use zuse_base::{Errno, Result};
 
 /// In the dnode, in the spill block, in the hidden directory.
@@ -23,8 +23,8 @@ fn root() -> Credentials {
 fn stored(t: &TestFs, name: &[u8]) -> Option<Attr> {
     let top = t.fs.root().expect("root");
     match t.fs.lookup_stat(&root(), &top, name).expect("there") {
-        Found::Stored(attr) => Some(attr),
-        Found::Object(_) => None,
+        LookedUp::Stored(attr) => Some(attr),
+        LookedUp::Object(_) => None,
     }
 }
 
@@ -136,7 +136,7 @@ fn what_is_not_a_plain_question_is_left_to_the_object() {
     let top = t.fs.root().expect("root");
     for name in [&b"."[..], b".."] {
         let found = t.fs.lookup_stat(&root(), &top, name).expect("there");
-        assert!(matches!(found, Found::Object(dir) if dir.object() == top.object()));
+        assert!(matches!(found, LookedUp::Object(dir) if dir.object() == top.object()));
     }
     let none = t.fs.lookup_stat(&root(), &top, b"none");
     assert!(none.is_err_and(|e| e.is(Errno::NOENT)));
@@ -202,7 +202,7 @@ fn a_value_is_whole_whoever_changes_it_meanwhile() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    let Ok(Found::Stored(file)) = t.fs.lookup_stat(&root(), &top, b"f") else {
+                    let Ok(LookedUp::Stored(file)) = t.fs.lookup_stat(&root(), &top, b"f") else {
                         std::thread::yield_now();
                         continue;
                     };

@@ -90,7 +90,7 @@ fn shape(blocks: &dyn Fn(u64) -> Vec<u8>) -> (Header, Vec<(u64, u32, usize, Entr
     (h, leaves)
 }
 
-fn aim<'a>(memory: &MemoryBlocks, name: &'a [u8]) -> fat::Aim<'a> {
+fn aim<'a>(memory: &MemoryBlocks, name: &'a [u8]) -> fat::FatLookup<'a> {
     fat::take_aim(memory, Ask::Name(name), MatchType::Exact, 256).unwrap()
 }
 

@@ -108,14 +108,14 @@ impl Children {
     }
 
     /// How good a place is.
-    pub fn standing(&self, draid: Option<&DraidMap>, on_child: ChildOffset) -> Standing {
-        let mut best = Standing::Gone;
+    pub fn column_health(&self, draid: Option<&DraidMap>, on_child: ChildOffset) -> ColumnHealth {
+        let mut best = ColumnHealth::Gone;
         self.each(draid, on_child.child, on_child.offset, |leaf, outdated| {
             if leaf.is_usable() {
                 best = best.max(match outdated {
-                    true => Standing::Outdated,
-                    false if leaf.sits_out() => Standing::SitsOut,
-                    false => Standing::Sound,
+                    true => ColumnHealth::Outdated,
+                    false if leaf.sits_out() => ColumnHealth::SitsOut,
+                    false => ColumnHealth::Sound,
                 });
             }
         });
@@ -202,7 +202,7 @@ impl Children {
 
 /// How good a place is, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum ColumnHealth {
     /// No device.
     Gone,
     /// May lack blocks.

@@ -15,9 +15,9 @@
 use zuse_base::{Errno, Error, Result};
 use zuse_codec::parity::{self, MAX_PARITY};
 
-use super::members::Standing;
+use super::members::ColumnHealth;
 use super::plan::{Column, Plan, Stripe};
-use super::{DraidMap, Stripes};
+use super::{DraidMap, ParityVdev};
 use crate::copies::ReadOutcome;
 
 /// Most bytes of guesses that are checksummed for one block, and most guesses.
@@ -34,7 +34,7 @@ pub(super) enum Seen {
 
 /// A block that is being read.
 pub(super) struct Reading<'a> {
-    pub stripes: &'a Stripes,
+    pub vdev: &'a ParityVdev,
     pub plan: &'a Plan,
     /// The block in whole sectors.
     pub data: Vec<u8>,
@@ -44,7 +44,7 @@ pub(super) struct Reading<'a> {
     error: Option<Error>,
 }
 
-impl Stripes {
+impl ParityVdev {
     /// Reads `psize` bytes that `verify` accepts.
     pub(crate) fn read(
         &self,
@@ -65,10 +65,10 @@ impl Stripes {
 }
 
 impl<'a> Reading<'a> {
-    pub fn new(stripes: &'a Stripes, plan: &'a Plan, mut data: Vec<u8>) -> Self {
+    pub fn new(vdev: &'a ParityVdev, plan: &'a Plan, mut data: Vec<u8>) -> Self {
         data.resize(plan.size, 0);
         Self {
-            stripes,
+            vdev,
             plan,
             data,
             parity: Vec::new(),
@@ -78,7 +78,7 @@ impl<'a> Reading<'a> {
     }
 
     pub fn draid(&self) -> Option<&'a DraidMap> {
-        self.stripes.draid()
+        self.vdev.draid()
     }
 
     fn read(
@@ -89,8 +89,9 @@ impl<'a> Reading<'a> {
     ) -> Result<ReadOutcome> {
         let columns = &self.plan.columns;
         // Data columns of sound devices first: usually parity is never read.
-        let sound = (0..columns.len())
-            .filter(|&i| !columns[i].data.is_empty() && self.standing(i) == Standing::Sound);
+        let sound = (0..columns.len()).filter(|&i| {
+            !columns[i].data.is_empty() && self.column_health(i) == ColumnHealth::Sound
+        });
         self.fetch(sound.collect());
         // Failed columns are computed from parity. The block's checksum decides whether the result
         // is right.
@@ -112,9 +113,9 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn standing(&self, column: usize) -> Standing {
+    fn column_health(&self, column: usize) -> ColumnHealth {
         let on_child = self.plan.columns[column].at;
-        self.stripes.children.standing(self.draid(), on_child)
+        self.vdev.children.column_health(self.draid(), on_child)
     }
 
     fn is_read(&self, column: usize) -> bool {
@@ -135,7 +136,7 @@ impl<'a> Reading<'a> {
         }
         // Only of stripes with missing columns.
         let sound = short.iter().flat_map(|s| self.parity_columns(s));
-        let sound = sound.filter(|&c| self.standing(c) == Standing::Sound);
+        let sound = sound.filter(|&c| self.column_health(c) == ColumnHealth::Sound);
         self.fetch(sound.collect());
         let seen = self.seen.clone();
         short
@@ -154,7 +155,7 @@ impl<'a> Reading<'a> {
 
     fn parity_columns(&self, stripe: &Stripe) -> std::ops::Range<usize> {
         let first = stripe.columns.start;
-        first..(first + self.stripes.nparity()).min(stripe.columns.end)
+        first..(first + self.vdev.nparity()).min(stripe.columns.end)
     }
 
     /// The columns of a stripe that hold data (some of dRAID's hold zeros only).
@@ -196,7 +197,7 @@ impl<'a> Reading<'a> {
 
     fn fetch_one(&mut self, column: usize) {
         let on_child = self.plan.columns[column].at;
-        let (children, draid) = (&self.stripes.children, self.draid());
+        let (children, draid) = (&self.vdev.children, self.draid());
         let result = match self.place_of(column) {
             Some(bytes) => children.read(draid, on_child, bytes),
             None => Ok(()),
@@ -214,7 +215,7 @@ impl<'a> Reading<'a> {
         };
         let mut bytes = vec![0; len];
         if self
-            .stripes
+            .vdev
             .children
             .read(self.draid(), first, &mut bytes)
             .is_err()
@@ -252,7 +253,7 @@ impl<'a> Reading<'a> {
         if !of.data.is_empty() {
             return self.data.get_mut(of.data.clone());
         }
-        let at = parity_at(self.plan, self.stripes.nparity(), column)?;
+        let at = parity_at(self.plan, self.vdev.nparity(), column)?;
         self.parity.resize(self.plan.parity, 0);
         self.parity.get_mut(at)
     }
@@ -265,7 +266,7 @@ impl<'a> Reading<'a> {
             return true;
         }
         // More unknowns than equations.
-        if wanted.len() > self.stripes.nparity() {
+        if wanted.len() > self.vdev.nparity() {
             return false;
         }
         let parity: Vec<Option<&[u8]>> = self
@@ -343,7 +344,7 @@ impl<'a> Reading<'a> {
         // A wide vdev has many sets. A damaged block must not occupy a thread for minutes.
         let mut left = (MAX_TRIED / plan.size.max(1)).min(MAX_GUESSES);
         // Few suspects first: one bad device is likelier than two.
-        for size in 0..=self.stripes.nparity() {
+        for size in 0..=self.vdev.nparity() {
             let mut set: Vec<usize> = (0..size).collect();
             if size > suspects.len() {
                 break;
@@ -386,9 +387,9 @@ impl<'a> Reading<'a> {
     /// Compares every column that was read with its right content.
     fn compare(&mut self, before: &[u8], heal: &dyn Fn() -> bool) -> (u32, u32) {
         let plan = self.plan;
-        let nparity = self.stripes.nparity();
+        let nparity = self.vdev.nparity();
         // The data is verified now, so parity that differs from this is wrong.
-        let right = self.stripes.parity_of(plan, &self.data);
+        let right = self.vdev.parity_of(plan, &self.data);
         let mut wrong = Vec::new();
         let mut bad = 0;
         for (c, column) in plan.columns.iter().enumerate() {
@@ -415,7 +416,7 @@ impl<'a> Reading<'a> {
     }
 
     fn count_wrong_bytes(&self, column: &Column) {
-        let children = &self.stripes.children;
+        let children = &self.vdev.children;
         // Except a leaf that is known to lack this txg: its old bytes are expected.
         if let Some((leaf, false)) = children.best(self.draid(), column.at) {
             leaf.note_checksum_error();
@@ -428,7 +429,7 @@ impl<'a> Reading<'a> {
             .filter(|&c| self.seen[c] == Seen::Failed)
             .collect();
         if !failed.is_empty() {
-            let right = self.stripes.parity_of(self.plan, &self.data);
+            let right = self.vdev.parity_of(self.plan, &self.data);
             self.rewrite(&failed, &right, heal);
         }
     }
@@ -442,15 +443,15 @@ impl<'a> Reading<'a> {
         for &c in columns {
             let column = &self.plan.columns[c];
             // There is no device to write to.
-            if self.standing(c) == Standing::Gone {
+            if self.column_health(c) == ColumnHealth::Gone {
                 continue;
             }
             if self
-                .stripes
+                .vdev
                 .write_column(self.plan, c, &self.data, parity)
                 .is_ok()
             {
-                if let Some((leaf, _)) = self.stripes.children.best(self.draid(), column.at) {
+                if let Some((leaf, _)) = self.vdev.children.best(self.draid(), column.at) {
                     leaf.counters().repaired.bump();
                 }
                 healed += 1;

@@ -19,13 +19,13 @@ use crate::{Pool, SyncCtx};
 
 impl Pool {
     /// Checks in a txg whether something can leave.
-    pub(crate) fn want_step_back(&self, txg: Txg) {
+    pub(crate) fn want_finish_replace(&self, txg: Txg) {
         self.tasks.lock().push_back(Task {
             txg,
             early: false,
             run: Box::new(|ctx| {
                 if let Ok(ctx) = ctx
-                    && let Err(error) = ctx.pool.step_back(ctx)
+                    && let Err(error) = ctx.pool.finish_replace(ctx)
                 {
                     *ctx.pool.half_done.lock() = Some(error);
                 }
@@ -35,28 +35,28 @@ impl Pool {
     }
 
     /// After an open: devices that could have left before may leave now.
-    pub(crate) fn resume_step_back(&self) {
+    pub(crate) fn resume_finish_replace(&self) {
         let tree = self.config.lock().vdev_tree.clone();
-        if self.to_step_back(&tree).is_some() {
-            self.want_step_back(self.open_txg());
+        if self.next_to_detach(&tree).is_some() {
+            self.want_finish_replace(self.open_txg());
         }
     }
 
-    fn step_back(self: &Arc<Self>, ctx: &SyncCtx<'_>) -> Result<()> {
+    fn finish_replace(self: &Arc<Self>, ctx: &SyncCtx<'_>) -> Result<()> {
         if self.refuse_with_checkpoint().is_err() {
             return Ok(());
         }
         let tree = self.config.lock().vdev_tree.clone();
-        if let Some(guid) = self.to_step_back(&tree) {
+        if let Some(guid) = self.next_to_detach(&tree) {
             self.detach_in(ctx, guid)?;
-            self.want_step_back(ctx.txg.next());
+            self.want_finish_replace(ctx.txg.next());
         }
         Ok(())
     }
 
     /// The next vdev that can leave.
-    fn to_step_back(&self, node: &VdevConfig) -> Option<u64> {
-        if let Some(found) = node.children.iter().find_map(|c| self.to_step_back(c)) {
+    fn next_to_detach(&self, node: &VdevConfig) -> Option<u64> {
+        if let Some(found) = node.children.iter().find_map(|c| self.next_to_detach(c)) {
             return Some(found);
         }
         let (first, last) = (node.children.first()?, node.children.last()?);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zuse_base::{Error, Result, ZEROS};
 use zuse_codec::parity;
 
-use super::Stripes;
+use super::ParityVdev;
 use super::plan::{ChildOffset, Plan};
 use super::read::parity_at;
 use crate::leaf::Leaf;
@@ -29,7 +29,7 @@ impl Part<'_> {
     }
 }
 
-impl Stripes {
+impl ParityVdev {
     /// The parity of all stripes of a block, whose data is in whole sectors.
     pub(super) fn parity_of(&self, plan: &Plan, data: &[u8]) -> Vec<u8> {
         let mut all = vec![0; plan.parity];

@@ -54,7 +54,7 @@ pub trait Candidate {
 }
 
 /// The dedup tables of a pool. In syncing context, from several threads.
-pub trait Contents: Send + Sync {
+pub trait DedupTables: Send + Sync {
     /// Adds a reference to the block that `bp` describes by checksum and properties. The table
     /// first writes the block if it lacks it, or lacks some of its copies.
     ///
@@ -152,12 +152,12 @@ impl Pipeline {
         };
         let mut kind = policy.checksum;
         while policy.dedup != Dedup::Off
-            && let Some(contents) = self.contents()
+            && let Some(dedup_tables) = self.dedup_tables()
         {
             // Set before the block is counted, because the table keeps the final pointer.
             bp.set_dedup(true);
             // The table locks the key meanwhile, so a second writer of the same content waits here.
-            match contents.count(txg, bp, policy.copies, &block)? {
+            match dedup_tables.count(txg, bp, policy.copies, &block)? {
                 DedupOutcome::Counted => return Ok(()),
                 // Two blocks with the same weak checksum: a strong checksum distinguishes them.
                 DedupOutcome::Differs if !kind.is_dedup_capable() => {

@@ -111,8 +111,8 @@ fn parity(map: Map, n: usize, plan: &Plan, a: u8) -> Vec<u8> {
     let data: Vec<u8> = (0..plan.size >> a)
         .flat_map(|i| vec![i as u8 + 1; 1 << a])
         .collect();
-    let stripes = Stripes::new(map, Disks::new(n).children(n));
-    let all = stripes.parity_of(plan, &data);
+    let vdev = ParityVdev::new(map, Disks::new(n).children(n));
+    let all = vdev.parity_of(plan, &data);
     all.chunks(1 << a).map(|sector| sector[0]).collect()
 }
 
@@ -340,19 +340,19 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
         let mut dice = Dice(seed);
         let (map, n, ashift, rule, birth, unit) = random_vdev(&mut dice);
         let disks = Disks::new(n);
-        let stripes = Stripes::new(map, disks.children(n));
+        let vdev = ParityVdev::new(map, disks.children(n));
         let mut blocks = Vec::new();
         let mut offset = dice.roll(64) * unit;
         for _ in 0..3 {
             let psize = 512 * (1 + dice.roll(300)) as usize;
             let data = dice.bytes(psize);
-            stripes.write(offset, birth, &data).unwrap();
+            vdev.write(offset, birth, &data).unwrap();
             blocks.push((offset, data));
             let asize = rule.asize(psize as u64, birth).unwrap();
             offset = (offset + asize + dice.roll(9) * (1 << ashift)).next_multiple_of(unit);
         }
         // Lost and silently wrong devices, together as many as there is parity.
-        let nparity = stripes.nparity();
+        let nparity = vdev.nparity();
         let count = dice.roll(nparity as u64 + 1) as usize;
         let victims = dice.some(count, n);
         let lost = dice.roll(victims.len() as u64 + 1) as usize;
@@ -360,16 +360,12 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
         victims[lost..]
             .iter()
             .for_each(|&d| disks.spoil(d, &mut dice));
-        let what = format!(
-            "seed {seed}: {:?}, lost {:?}",
-            stripes.map,
-            (&victims, lost)
-        );
+        let what = format!("seed {seed}: {:?}, lost {:?}", vdev.map, (&victims, lost));
         let what = what.split("permutations").next().unwrap_or_default();
         let mut buf = Vec::new();
         for (offset, data) in &blocks {
             let at = (*offset, birth);
-            let outcome = stripes.read(at, &mut buf, data.len(), &mut |b| b == data, &|| true);
+            let outcome = vdev.read(at, &mut buf, data.len(), &mut |b| b == data, &|| true);
             assert_eq!(outcome.unwrap(), ReadOutcome::Good, "{what}");
             assert!(buf == *data, "{what}");
         }
@@ -387,7 +383,7 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
                     fills: false,
                 };
                 let (offset, birth) = (*offset, Txg(birth));
-                let found = stripes.verify_block(offset, birth, &mut buf, data.len(), &mut check);
+                let found = vdev.verify_block(offset, birth, &mut buf, data.len(), &mut check);
                 assert!(found.good && !found.stale, "{what}");
                 assert!(round == 0 || found.repaired == 0, "{what}: {found:?}");
                 assert!(found.lacking.is_empty() || lost > 0, "{what}: {found:?}");
@@ -399,14 +395,14 @@ fn blocks_survive_the_loss_or_damage_of_as_many_children_as_there_is_parity() {
 #[test]
 fn more_damage_than_parity_is_told_and_not_made_up() {
     let disks = Disks::new(5);
-    let stripes = Stripes::new(Map::Raidz(raidz(5, 2, 12)), disks.children(5));
+    let vdev = ParityVdev::new(Map::Raidz(raidz(5, 2, 12)), disks.children(5));
     let mut dice = Dice(1);
     let data = dice.bytes(64 << 10);
-    stripes.write(0x6000, 9, &data).unwrap();
+    vdev.write(0x6000, 9, &data).unwrap();
     (0..3).for_each(|d| disks.spoil(d, &mut dice));
     let mut buf = Vec::new();
-    let mut read = |stripes: &Stripes| {
-        stripes.read(
+    let mut read = |vdev: &ParityVdev| {
+        vdev.read(
             (0x6000, 9),
             &mut buf,
             data.len(),
@@ -414,10 +410,10 @@ fn more_damage_than_parity_is_told_and_not_made_up() {
             &|| true,
         )
     };
-    assert_eq!(read(&stripes).unwrap(), ReadOutcome::BadChecksum);
+    assert_eq!(read(&vdev).unwrap(), ReadOutcome::BadChecksum);
     (0..3).for_each(|d| disks.remove(d));
-    assert!(read(&stripes).is_err());
-    assert!(stripes.write(0x6000, 9, &data).is_err());
+    assert!(read(&vdev).is_err());
+    assert!(vdev.write(0x6000, 9, &data).is_err());
     let missed = disks.0[3..].iter().any(|(leaf, _)| leaf.has_missed());
     assert!(!missed, "a write that failed is not missed");
 }
@@ -425,10 +421,10 @@ fn more_damage_than_parity_is_told_and_not_made_up() {
 #[test]
 fn a_write_that_some_children_miss_is_marked_on_them() {
     let disks = Disks::new(4);
-    let stripes = Stripes::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));
+    let vdev = ParityVdev::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));
     disks.remove(2);
     let data = Dice(7).bytes(48 << 10);
-    stripes.write(0, 9, &data).unwrap();
+    vdev.write(0, 9, &data).unwrap();
     let missed: Vec<_> = disks.0.iter().map(|(leaf, _)| leaf.has_missed()).collect();
     assert_eq!(missed, [false, false, true, false]);
 }
@@ -436,10 +432,10 @@ fn a_write_that_some_children_miss_is_marked_on_them() {
 #[test]
 fn an_outdated_child_is_computed_from_the_others_and_not_blamed() {
     let disks = Disks::new(4);
-    let stripes = Stripes::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));
+    let vdev = ParityVdev::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));
     let mut dice = Dice(7);
     let data = dice.bytes(48 << 10);
-    stripes.write(0, 9, &data).unwrap();
+    vdev.write(0, 9, &data).unwrap();
     disks.spoil(1, &mut dice);
     disks.0[1].0.set_outdated(true);
     let mut buf = Vec::new();
@@ -448,16 +444,15 @@ fn an_outdated_child_is_computed_from_the_others_and_not_blamed() {
         asked += 1;
         b == data
     };
-    stripes
-        .read((0, 9), &mut buf, data.len(), &mut verify, &|| true)
+    vdev.read((0, 9), &mut buf, data.len(), &mut verify, &|| true)
         .unwrap();
     assert_eq!((asked, disks.errors()), (1, vec![0; 4]));
     // An outdated leaf is used in the end, if its bytes happen to be right.
     disks.0[1].0.set_outdated(false);
-    stripes.write(0, 9, &data).unwrap();
+    vdev.write(0, 9, &data).unwrap();
     disks.0[1].0.set_outdated(true);
     disks.remove(3);
-    let outcome = stripes.read((0, 9), &mut buf, data.len(), &mut |b| b == data, &|| true);
+    let outcome = vdev.read((0, 9), &mut buf, data.len(), &mut |b| b == data, &|| true);
     assert_eq!(outcome.unwrap(), ReadOutcome::Good);
 }
 
@@ -468,7 +463,7 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
         let (p, a) = (1 + dice.roll(3) as u8, [9, 12][dice.roll(2) as usize]);
         let w = usize::from(p) + 2 + dice.roll(5) as usize;
         let disks = Disks::new(w);
-        let before = Stripes::new(Map::Raidz(raidz(w - 1, p, a)), disks.children(w - 1));
+        let before = ParityVdev::new(Map::Raidz(raidz(w - 1, p, a)), disks.children(w - 1));
         let psize = 512 * (1 + dice.roll(200)) as usize;
         let data = dice.bytes(psize);
         let offset = dice.roll(100) << a;
@@ -496,7 +491,7 @@ fn what_was_written_before_an_expansion_is_read_at_every_moment_of_it() {
         }
         let map = RaidzMap::new(w, p, a, true, &[]);
         map.set_reflow(moved << a, false);
-        let during = Stripes::new(Map::Raidz(map), disks.children(w));
+        let during = ParityVdev::new(Map::Raidz(map), disks.children(w));
         // Its parity is all there, however many columns the last row has.
         let mut buf = Vec::new();
         let mut check = BlockCheck {
@@ -530,19 +525,19 @@ fn a_distributed_spare_holds_what_the_child_it_stands_for_had() {
     );
     children[3] = Child::new(vec![Member::Leaf(leaf), spare]).unwrap();
     let map = Map::Draid(DraidMap::new(7, 1, 2, 1, 2, 12).unwrap());
-    let stripes = Stripes::new(map, children);
+    let vdev = ParityVdev::new(map, children);
     let mut dice = Dice(3);
     let blocks: Vec<(u64, Vec<u8>)> = (0..40)
         .map(|i| (i * 0x30_0000, dice.bytes(24 << 10)))
         .collect();
     for (offset, data) in &blocks {
-        stripes.write(*offset, 9, data).unwrap();
+        vdev.write(*offset, 9, data).unwrap();
     }
     // Nothing has to be computed: the spare has the disk's content.
     disks.remove(3);
     let mut buf = Vec::new();
     for (offset, data) in &blocks {
-        let outcome = stripes.read(
+        let outcome = vdev.read(
             (*offset, 9),
             &mut buf,
             data.len(),
@@ -560,19 +555,19 @@ fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
     let disks = Disks::new(6);
     let mut dice = Dice(5);
     let data = dice.bytes(64 << 10);
-    let before = Stripes::new(Map::Raidz(raidz(5, 1, 12)), disks.children(5));
+    let before = ParityVdev::new(Map::Raidz(raidz(5, 1, 12)), disks.children(5));
     before.write(0, 9, &data).unwrap();
     let member = |i: usize| Member::Leaf(disks.0[i].0.clone());
     let mut children = disks.children(5);
     children[2] = Child::new(vec![member(2), member(5)]).unwrap();
-    let stripes = Stripes::new(Map::Raidz(raidz(5, 1, 12)), children);
+    let vdev = ParityVdev::new(Map::Raidz(raidz(5, 1, 12)), children);
     let verify_block = || {
         let mut check = BlockCheck {
             verify: &mut |b| b == data,
             is_live: &|| true,
             fills: false,
         };
-        stripes.verify_block(0, Txg(9), &mut Vec::new(), data.len(), &mut check)
+        vdev.verify_block(0, Txg(9), &mut Vec::new(), data.len(), &mut check)
     };
     let new = &disks.0[5].0;
     new.set_missing(&[Span::new(4, 9)]);
@@ -599,17 +594,17 @@ fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
 #[test]
 fn what_was_freed_meanwhile_is_neither_blamed_nor_written() {
     let disks = Disks::new(4);
-    let stripes = Stripes::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));
+    let vdev = ParityVdev::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));
     let mut dice = Dice(7);
     let data = dice.bytes(20_000);
-    stripes.write(0, 9, &data).unwrap();
+    vdev.write(0, 9, &data).unwrap();
     disks.spoil(1, &mut dice);
     let mut check = BlockCheck {
         verify: &mut |b| b == data,
         is_live: &|| false,
         fills: false,
     };
-    let found = stripes.verify_block(0, Txg(9), &mut Vec::new(), data.len(), &mut check);
+    let found = vdev.verify_block(0, Txg(9), &mut Vec::new(), data.len(), &mut check);
     assert!(found.stale && found.repaired == 0);
     assert_eq!(disks.errors(), [0; 4]);
 }

@@ -1,4 +1,4 @@
-//! The metadata tier: a cache of decoded metadata for listings and `get`, separate from the block
+//! The metadata cache: a cache of decoded metadata for listings and `get`, separate from the block
 //! cache.
 //!
 //! ```text
@@ -16,8 +16,8 @@
 //! - `stored` and `resolved` follow the MOS. A sync task that changes properties or moves
 //!   directories drops the affected entries, under the configuration lock.
 //! - `datasets` and `deadlists` follow the newest state of the MOS. Whatever changes or frees such
-//!   an object drops its entry afterwards ([`Tier::forget_object`]). Only listings use them; a
-//!   change reads the MOS itself.
+//!   an object drops its entry afterwards ([`MetadataCache::forget_object`]). Only listings use
+//!   them; a change reads the MOS itself.
 //! - `names` are guesses. Their user verifies the name in the parent's ZAP (`Dsl::name_in`).
 //! - `roots` is keyed by the address and birth of a block that never changes, so an entry stays
 //!   right.
@@ -42,9 +42,9 @@ const ROOTS_MAX: usize = 262_144;
 const NAMES_MAX: usize = 262_144;
 pub(crate) const DATASETS_MAX: usize = 262_144;
 
-/// Figures of one table of the metadata tier.
+/// Figures of one table of the metadata cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TierStats {
+pub struct MetadataCacheStats {
     /// What it keeps.
     pub name: &'static str,
     /// Queries answered from memory.
@@ -110,9 +110,9 @@ impl<K: Hash + Eq + Copy, V: Clone> Table<K, V> {
         self.young.len() + self.old.len()
     }
 
-    fn stats(&self, name: &'static str, size: impl Fn(&V) -> usize) -> TierStats {
+    fn stats(&self, name: &'static str, size: impl Fn(&V) -> usize) -> MetadataCacheStats {
         let all = self.young.values().chain(self.old.values());
-        TierStats {
+        MetadataCacheStats {
             name,
             hits: self.hits,
             misses: self.misses,
@@ -152,7 +152,7 @@ pub(crate) struct Listed {
 pub(crate) type RootKey = [u64; 3];
 
 /// The tables.
-pub(crate) struct Tier {
+pub(crate) struct MetadataCache {
     off: AtomicBool,
     stored: Mutex<Table<u64, Stored>>,
     resolved: Mutex<Table<u64, Arc<Resolved>>>,
@@ -164,7 +164,7 @@ pub(crate) struct Tier {
     changes: AtomicU64,
 }
 
-impl Default for Tier {
+impl Default for MetadataCache {
     fn default() -> Self {
         Self {
             off: AtomicBool::new(false),
@@ -179,7 +179,7 @@ impl Default for Tier {
     }
 }
 
-impl Tier {
+impl MetadataCache {
     fn get_or<K: Hash + Eq + Copy, V: Clone>(
         &self,
         table: &Mutex<Table<K, V>>,
@@ -342,7 +342,7 @@ impl Tier {
         self.deadlists.lock().clear();
     }
 
-    /// Switches it off or on; an inactive tier is empty.
+    /// Switches it off or on; an inactive cache is empty.
     pub fn set_off(&self, off: bool) {
         self.off.store(off, Relaxed);
         if off {
@@ -356,7 +356,7 @@ impl Tier {
     }
 
     /// Figures of each table.
-    pub fn stats(&self) -> [TierStats; 6] {
+    pub fn stats(&self) -> [MetadataCacheStats; 6] {
         let entry = 96;
         [
             self.stored

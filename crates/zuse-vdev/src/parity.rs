@@ -41,12 +41,12 @@ pub(crate) enum Map {
 
 /// The children of a vdev with parity, and the layout of blocks on them.
 #[derive(Debug)]
-pub(crate) struct Stripes {
+pub(crate) struct ParityVdev {
     map: Map,
     children: Children,
 }
 
-impl Stripes {
+impl ParityVdev {
     /// There must be as many children as the layout was made for.
     pub(crate) fn new(map: Map, children: Vec<Child>) -> Self {
         Self {

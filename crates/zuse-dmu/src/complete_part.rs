@@ -5,7 +5,7 @@
 //!                      └ `object`                                        `dnodes` ┘
 //! ```
 //! A stream has the dnodes of a block of 32, then the data of each, ordered by object and offset.
-//! The spill block of each object comes last. Data beyond the edge was not in the stream. There, a
+//! The spill block of each object comes last. Data beyond this part was not in the stream. There, a
 //! full stream leaves holes, and an incremental one leaves the bytes of its source. Neither may be
 //! returned as if the stream had contained it.
 
@@ -21,7 +21,7 @@ const OWN: u64 = 1 << 48;
 
 /// How far an object set is known to be complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Edge {
+pub struct CompletePart {
     /// The last object whose dnode has arrived.
     dnodes: u64,
     /// The data of all objects before this one has arrived,
@@ -34,7 +34,7 @@ pub struct Edge {
     many_spills: bool,
 }
 
-impl Edge {
+impl CompletePart {
     /// A dnode came.
     pub fn dnode(&mut self, object: u64, has_spill: bool) {
         self.block_begins(object);
@@ -108,25 +108,32 @@ impl Edge {
 
 #[cfg(test)]
 mod tests {
-    use super::Edge;
+    use super::CompletePart;
 
     #[test]
     fn what_came_is_received_and_what_was_announced_is_not() {
-        let mut edge = Edge::default();
-        edge.dnode(1, false);
-        edge.dnode(2, true);
-        edge.dnode(3, false);
-        edge.data(1, 512);
-        edge.data(2, 4096);
-        assert!(edge.has_data(1, u64::MAX), "2 has begun: 1 is over");
-        assert!(edge.has_data(2, 4096) && !edge.has_data(2, 4097));
-        assert!(!edge.has_spill(2) && edge.has_spill(1));
-        assert!(!edge.has_data(3, 1) && edge.has_dnode(3) && !edge.has_dnode(4));
-        edge.spill(2);
-        assert!(edge.has_spill(2));
-        edge.dnode(32, false);
-        assert!(edge.has_data(3, u64::MAX) && !edge.has_data(32, 1));
-        edge.no_objects(33, 1000);
-        assert!(edge.has_dnode(1032) && !edge.has_dnode(1033));
+        let mut complete_part = CompletePart::default();
+        complete_part.dnode(1, false);
+        complete_part.dnode(2, true);
+        complete_part.dnode(3, false);
+        complete_part.data(1, 512);
+        complete_part.data(2, 4096);
+        assert!(
+            complete_part.has_data(1, u64::MAX),
+            "2 has begun: 1 is over"
+        );
+        assert!(complete_part.has_data(2, 4096) && !complete_part.has_data(2, 4097));
+        assert!(!complete_part.has_spill(2) && complete_part.has_spill(1));
+        assert!(
+            !complete_part.has_data(3, 1)
+                && complete_part.has_dnode(3)
+                && !complete_part.has_dnode(4)
+        );
+        complete_part.spill(2);
+        assert!(complete_part.has_spill(2));
+        complete_part.dnode(32, false);
+        assert!(complete_part.has_data(3, u64::MAX) && !complete_part.has_data(32, 1));
+        complete_part.no_objects(33, 1000);
+        assert!(complete_part.has_dnode(1032) && !complete_part.has_dnode(1033));
     }
 }

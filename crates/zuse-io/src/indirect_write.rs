@@ -39,14 +39,14 @@ struct OfTxg {
 
 /// The blocks of a pool that have a place and no pointer in a tree yet.
 #[derive(Default)]
-pub(crate) struct Places(Mutex<[OfTxg; TXGS]>);
+pub(crate) struct IndirectWrites(Mutex<[OfTxg; TXGS]>);
 
 fn key_of(bp: &BlockPointer) -> (u32, u64) {
     let dva = bp.dva(0);
     (dva.vdev(), dva.offset())
 }
 
-impl Places {
+impl IndirectWrites {
     fn note(&self, txg: Txg, bp: &BlockPointer, mark: Mark) {
         let mut all = self.0.lock();
         let of = &mut all[txg.slot::<TXGS>()];
@@ -169,7 +169,7 @@ impl Pipeline {
         bp.set_dva(0, found.dvas[0]);
         let dva = bp.dva(0);
         let mark = self.vdevs().mark(dva.vdev())?;
-        self.places.note(txg, &bp, mark.clone());
+        self.indirect_writes.note(txg, &bp, mark.clone());
         self.make_way_for(&dva, stored.len())?;
         self.vdevs().write(address_of(&dva, &bp), stored)?;
         self.note_written(stored.len());
@@ -181,7 +181,7 @@ impl Pipeline {
     /// # Errors
     /// `Corrupt`: no such block was placed in that txg, or another tree has taken it.
     pub fn keep_placed(&self, txg: Txg, bp: &BlockPointer) -> Result<()> {
-        match self.places.keep(txg, bp) {
+        match self.indirect_writes.keep(txg, bp) {
             true => Ok(()),
             false => Err(Error::corrupt(
                 format!("txg {}, a block at {:?}", txg.0, bp.dva(0)),
@@ -196,7 +196,7 @@ impl Pipeline {
     /// # Errors
     /// A vdev is gone.
     pub fn note_lacking_placed(&self, txg: Txg) -> Result<()> {
-        let marks = self.places.marks(txg);
+        let marks = self.indirect_writes.marks(txg);
         marks
             .iter()
             .try_for_each(|mark| self.vdevs().note_lacking(mark))
@@ -207,7 +207,7 @@ impl Pipeline {
     /// # Errors
     /// As [`Self::free`].
     pub fn free_placed(&self, txg: Txg) -> Result<()> {
-        let unused = self.places.take(txg);
+        let unused = self.indirect_writes.take(txg);
         unused
             .iter()
             .try_for_each(|place| self.free(txg, &place.bp))

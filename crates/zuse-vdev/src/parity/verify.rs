@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zuse_base::{Result, Txg, ZEROS};
 
-use super::Stripes;
+use super::ParityVdev;
 use super::plan::{ChildOffset, Column, Plan};
 use super::read::{Reading, Seen, parity_at};
 use super::write::Part;
@@ -24,7 +24,7 @@ struct Wrong<'a> {
     counted: bool,
 }
 
-impl Stripes {
+impl ParityVdev {
     /// Reads and verifies every column. Rewrites columns that are wrong or may be missing. Leaves
     /// the block in `buf` if it could be reconstructed.
     pub(crate) fn verify_block(
@@ -44,7 +44,7 @@ impl Stripes {
         let mut reading = Reading::new(self, &plan, std::mem::take(buf));
         let before = reading.find(birth, psize, check);
         let found = Found {
-            stripes: self,
+            vdev: self,
             plan: &plan,
             birth,
             parity: match before {
@@ -91,7 +91,7 @@ impl Stripes {
                 .iter()
                 .any(|l| parity_at(plan, self.nparity(), l.column).is_some());
             let found = Found {
-                stripes: self,
+                vdev: self,
                 plan,
                 birth,
                 parity: match some_parity {
@@ -197,7 +197,7 @@ impl Reading<'_> {
     /// Reads the available data columns, and parity if some are missing. Returns whether that is
     /// enough.
     fn fetch_present_columns(&mut self, birth: Txg) -> bool {
-        let (children, draid) = (&self.stripes.children, self.stripes.draid());
+        let (children, draid) = (&self.vdev.children, self.vdev.draid());
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
             if !children.has(draid, column.at, birth) {
                 *seen = Seen::Failed;
@@ -217,9 +217,9 @@ impl Reading<'_> {
         psize: usize,
         check: &mut BlockCheck<'_>,
     ) -> Option<Option<Vec<u8>>> {
-        let children = &self.stripes.children;
+        let children = &self.vdev.children;
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
-            if !children.has(self.stripes.draid(), column.at, birth) {
+            if !children.has(self.vdev.draid(), column.at, birth) {
                 *seen = Seen::Failed;
             }
         }
@@ -252,7 +252,7 @@ impl Reading<'_> {
         for c in 0..self.seen.len() {
             let at = self.plan.columns[c].at;
             let mut leaves = Vec::new();
-            let (children, draid) = (&self.stripes.children, self.stripes.draid());
+            let (children, draid) = (&self.vdev.children, self.vdev.draid());
             children.each(draid, at.child, at.offset, |leaf, _| leaves.push(leaf));
             if leaves.len() < 2 || at.boot {
                 continue;
@@ -277,7 +277,7 @@ impl Reading<'_> {
 
 /// A block that was read.
 struct Found<'a> {
-    stripes: &'a Stripes,
+    vdev: &'a ParityVdev,
     plan: &'a Plan,
     birth: Txg,
     /// The right parity, if the block is known.
@@ -297,7 +297,7 @@ impl<'a> Found<'a> {
         let mut wrong = Vec::new();
         for (c, column) in self.plan.columns.iter().enumerate() {
             let mut leaves: Vec<(&'a Arc<Leaf>, bool)> = Vec::with_capacity(1);
-            let (children, draid) = (&self.stripes.children, self.stripes.draid());
+            let (children, draid) = (&self.vdev.children, self.vdev.draid());
             children.each(
                 draid,
                 column.at.child,
@@ -339,7 +339,7 @@ impl<'a> Found<'a> {
     }
 
     fn part<'b>(&'b self, column: usize, data: &'b [u8]) -> Part<'b> {
-        self.stripes.part(self.plan, column, data, &self.parity)
+        self.vdev.part(self.plan, column, data, &self.parity)
     }
 
     /// Whether a column that was read has wrong bytes.
@@ -348,7 +348,7 @@ impl<'a> Found<'a> {
         if !data.is_empty() {
             return before.is_some_and(|b| b[data.clone()] != reading.data[data]);
         }
-        parity_at(self.plan, self.stripes.nparity(), column)
+        parity_at(self.plan, self.vdev.nparity(), column)
             .is_some_and(|at| reading.parity[at.clone()] != self.parity[at])
     }
 
