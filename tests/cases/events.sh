@@ -47,7 +47,19 @@ ok zpool trim -s pool "$T/n"
 ok zpool trim -r 1 pool "$T/n"
 ok zpool trim -c pool "$T/n"
 ok zpool trim -w pool "$T/n"
-for class in vdev_attach vdev_spare vdev_add trim_start trim_suspend trim_resume trim_cancel trim_finish; do
+disk l 96M
+disk c 96M
+disk u 96M
+ok zpool add pool log "$T/l" cache "$T/c" spare "$T/u"
+ok zpool remove pool "$T/l"
+is "$(zpool events -v pool | grep -A9 'vdev_remove_dev' | grep -c "vdev_path = \"$T/l\"")" 1 "path of the log"
+ok zpool remove pool "$T/c"
+ok zpool remove pool "$T/u"
+is "$(zpool events -H pool | cut -f2 | grep -c vdev_remove_aux)" 2 "events of a cache device and a spare"
+ok zpool reguid pool
+is "$(zpool events -v pool | grep -A3 'class = "sysevent.fs.zfs.pool_reguid"' | grep -c "$(printf 0x%x "$(zpool get -Hp -o value guid pool)")")" 1 \
+    "the new guid is the event's"
+for class in vdev_remove_dev vdev_remove_aux pool_reguid vdev_attach vdev_spare vdev_add trim_start trim_suspend trim_resume trim_cancel trim_finish; do
     [ "$(zpool events -H pool | cut -f2 | grep -cx "sysevent.fs.zfs.$class")" -ge 1 ] || differs "no event $class"
 done
 ok zpool export pool

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use zuse::property_table::{Home, dataset_property};
+use zuse::property_table::{Home, POOL_PROPERTIES, dataset_property};
 use zuse::tools::Layers as _;
 use zuse::{DatasetKind, ListedDataset, ListedKinds, Needs, Pool};
 
@@ -197,6 +197,9 @@ pub struct PoolRow {
     /// The number of a known fault of older software in the pool; else 0.
     #[serde(default)]
     pub errata: u64,
+    /// Not all of its own data could be read.
+    #[serde(default)]
+    pub unreadable: bool,
     /// Problems other than those of devices, one line each.
     pub warnings: Vec<String>,
     /// Seconds since the pool was opened.
@@ -256,13 +259,12 @@ impl Question {
                 Ok(Answer::Datasets(rows))
             }
             Self::Pool {
-                name,
                 properties,
                 details,
+                ..
             } => {
-                let mut row = pool_row(pool, properties.as_deref())
-                    .and_then(|mut row| details.put_on(pool, &mut row).map(|()| row))
-                    .or_cannot_pool(|| format!("cannot open '{name}'"))?;
+                let mut row = pool_row(pool, properties.as_deref());
+                details.put_on(pool, &mut row);
                 // It was opened read-only for this question alone.
                 if imported && !pool.temporary_properties().read_only {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
@@ -425,6 +427,17 @@ fn dataset_row(
     })
 }
 
+impl Cell {
+    /// Of a property without a value.
+    fn none() -> Self {
+        Self {
+            value: None,
+            source: "-".into(),
+            received: None,
+        }
+    }
+}
+
 impl From<zuse::PoolProperty> for Cell {
     fn from(p: zuse::PoolProperty) -> Self {
         Self {
@@ -463,36 +476,49 @@ fn vdevs_answer(
             .collect(),
     });
     Ok(Answer::Vdevs(Box::new(VdevAnswer {
-        pool: pool_row(pool, Some(&[]))?,
+        pool: pool_row(pool, Some(&[])),
         vdevs: vdevs.collect(),
         unknown,
     })))
 }
 
-/// The requested pool properties, or all.
-fn pool_cells(pool: &Pool, properties: Option<&[String]>) -> zuse::Result<Vec<(String, Cell)>> {
-    Ok(match properties {
-        None => pool
-            .pool_properties()?
-            .into_iter()
-            .map(|p| (p.name.clone(), p.into()))
-            .collect(),
-        Some(names) => {
-            let mut cells = Vec::new();
-            for name in names {
-                let found = pool.pool_property(name)?.map(Cell::from);
-                cells.push((
-                    name.clone(),
-                    found.unwrap_or(Cell {
-                        value: None,
-                        source: "-".into(),
-                        received: None,
-                    }),
-                ));
-            }
-            cells
+/// The requested pool properties, or all. One that cannot be read has no value.
+fn pool_cells(
+    pool: &Pool,
+    properties: Option<&[String]>,
+    unread: &mut Option<zuse::Error>,
+) -> Vec<(String, Cell)> {
+    let all = match properties {
+        Some(_) => None,
+        None => unless_unread(pool.pool_properties(), unread),
+    };
+    if let Some(all) = all {
+        let cells = all.into_iter().map(|p| (p.name.clone(), p.into()));
+        return cells.collect();
+    }
+    let native = || POOL_PROPERTIES.iter().filter(|p| p.in_all);
+    let names = match properties {
+        Some(names) => names.to_vec(),
+        None => native().map(|p| p.name.to_owned()).collect(),
+    };
+    let cells = names.into_iter().map(|name| {
+        let found = unless_unread(pool.pool_property(&name), unread).flatten();
+        let cell = found.map_or_else(Cell::none, Cell::from);
+        (name, cell)
+    });
+    cells.collect()
+}
+
+/// What was read. The first error is kept: the other information about a damaged pool is needed all
+/// the more.
+fn unless_unread<T>(found: zuse::Result<T>, unread: &mut Option<zuse::Error>) -> Option<T> {
+    match found {
+        Ok(found) => Some(found),
+        Err(e) => {
+            unread.get_or_insert(e);
+            None
         }
-    })
+    }
 }
 
 /// The vdev tree with the space of each top-level vdev, and further figures that the properties
@@ -539,21 +565,24 @@ fn set_expandable(pool: &Pool, vdev: &mut VdevRow) {
     }
 }
 
-/// The row of a pool.
-pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result<PoolRow> {
-    let cells = pool_cells(pool, properties)?;
-    let figures = pool.figures()?;
+/// The row of a pool. What cannot be read is left out of it.
+pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> PoolRow {
+    let mut unread = None;
+    let cells = pool_cells(pool, properties, &mut unread);
+    let figures = unless_unread(pool.figures(), &mut unread);
     let vdevs = vdevs_with_space(pool, &cells);
     let config = pool.config();
-    let aux = |list: &str| -> zuse::Result<Vec<VdevRow>> {
-        let found = pool.spa().aux_devices(list)?;
-        Ok(found
+    let mut aux = |list: &str| -> Vec<VdevRow> {
+        let found = unless_unread(pool.spa().aux_devices(list), &mut unread);
+        let found = found.unwrap_or_default();
+        found
             .iter()
             .map(|c| aux_devices::row(c, list, &vdevs))
-            .collect())
+            .collect()
     };
-    let (spares, cache) = (aux("spares")?, aux("l2cache")?);
-    Ok(PoolRow {
+    let (spares, cache) = (aux("spares"), aux("l2cache"));
+    let stuck = pool.dsl().stuck();
+    PoolRow {
         name: pool.name(),
         guid: pool.guid(),
         txg: config.txg.max(pool.uberblock().txg.min(config.txg.max(1))),
@@ -561,8 +590,8 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
         suspended: pool.suspended().map(|e| e.to_string()),
         lost: pool.spa().is_lost(),
         cells,
-        allocated: figures.allocated,
-        size: figures.size,
+        allocated: figures.map_or(0, |f| f.allocated),
+        size: figures.map_or(0, |f| f.size),
         spares,
         cache,
         vdevs,
@@ -571,12 +600,8 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
             .unwrap_or(0),
         features_to_enable: features_to_enable(pool),
         errata: pool.errata(),
-        warnings: pool
-            .dsl()
-            .stuck()
-            .map(|e| e.to_string())
-            .into_iter()
-            .collect(),
+        unreadable: unread.is_some(),
+        warnings: stuck.iter().chain(&unread).map(|e| e.to_string()).collect(),
         seconds: pool.age().as_secs_f64(),
         process: std::process::id(),
         tiers: pool
@@ -592,7 +617,7 @@ pub fn pool_row(pool: &Arc<Pool>, properties: Option<&[String]>) -> zuse::Result
         activity: ActivityRow::default(),
         lost_blocks: 0,
         damaged: Vec::new(),
-    })
+    }
 }
 
 /// Figures of intent logs, as they are sent to the client.

@@ -247,6 +247,16 @@ impl Pool {
         self.config.lock().name.clone()
     }
 
+    /// Gives a pool that was just created a temporary name. The devices keep its name on disk.
+    pub fn set_temporary_name(&self, name: &str) {
+        let mut config = self.config.lock();
+        let on_disk = std::mem::replace(&mut config.name, name.to_owned());
+        drop(config);
+        let rename = |subject: &mut Subject| name.clone_into(&mut subject.pool);
+        self.events().change_subject(rename);
+        let _ = self.label_name.set(on_disk);
+    }
+
     /// The pool's name on disk. It differs from [`Self::name`] if that one is temporary.
     pub fn label_name(&self) -> String {
         match self.label_name.get() {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use zuse_base::{Errno, Error, Refusal, Result};
+use zuse_base::{Errno, Error, Event, Refusal, Result};
 use zuse_vdev::VdevState;
 
 use crate::{Pool, SyncCtx};
@@ -30,6 +30,8 @@ impl Pool {
             drop(config);
             pool.vdevs.set_pool_guid(new);
             pool.config_changed();
+            pool.events().change_subject(|subject| subject.guid = new);
+            pool.events().post(Event::system("pool_reguid"));
             Ok((old, new))
         };
         self.sync_task(check, apply)

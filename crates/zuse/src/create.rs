@@ -32,6 +32,8 @@ pub struct NewDevice {
 pub struct NewPool {
     /// Name.
     pub name: String,
+    /// The name until it is closed, if that is another one: the devices keep [`Self::name`].
+    pub temporary_name: Option<String>,
     /// Its devices.
     pub devices: Vec<NewDevice>,
     /// Their vdevs, in order; empty: one vdev per device, striped.
@@ -129,6 +131,7 @@ impl NewPool {
     /// `Refused(NOENT)` for a missing one. `Refused(INVAL)` for invalid names and properties.
     pub fn check(&self) -> Result<()> {
         check_name(&self.name)?;
+        self.temporary_name.as_deref().map_or(Ok(()), check_name)?;
         let wanted = Wanted::parse(self)?;
         NewFileSystem::parse(&self.root_properties, self.owner)?;
         let encrypted = root_key_request(&self.root_properties)?.is_some();
@@ -282,6 +285,9 @@ impl Pool {
             return Err(error);
         }
         made.keep();
+        if let Some(name) = &new.temporary_name {
+            pool.spa().set_temporary_name(name);
+        }
         Ok(pool)
     }
 

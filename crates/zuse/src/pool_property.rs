@@ -1,6 +1,8 @@
 //! Properties of pools: computed ones, those in the configuration, and those stored in the MOS
 //! (`pool_props`).
 
+use std::borrow::Cow;
+
 use zuse_base::{Errno, Error, ObjectId, Refusal, Result};
 use zuse_dmu::zap::{Zap, ZapOptions, ZapValue};
 use zuse_dsl::property::Source;
@@ -143,7 +145,7 @@ impl Pool {
         let stored = self.stored_properties()?;
         let mut out = Vec::new();
         for known in POOL_PROPERTIES.iter().filter(|p| p.in_all) {
-            out.push(self.native(known, &stored)?);
+            out.push(self.native(known, Some(&stored))?);
         }
         for feature in &FEATURES {
             out.push(self.feature_property(feature.name(), feature.guid));
@@ -176,7 +178,7 @@ impl Pool {
     /// The pool cannot be read.
     pub fn pool_property(&self, name: &str) -> Result<Option<PoolProperty>> {
         if let Some(known) = pool_property(name) {
-            return Ok(Some(self.native(known, &self.stored_properties()?)?));
+            return Ok(Some(self.native(known, None)?));
         }
         if let Some(feature) = name.strip_prefix("feature@") {
             return Ok(by_name(feature).map(|f| self.feature_property(f.name(), f.guid)));
@@ -233,18 +235,24 @@ impl Pool {
         }
     }
 
+    /// Reads the stored properties only for one that may be stored. The others, such as the health,
+    /// are known of a pool that cannot be read.
     fn native(
         &self,
         known: &zuse_format::property::Property,
-        stored: &[(String, ZapValue)],
+        stored: Option<&[(String, ZapValue)]>,
     ) -> Result<PoolProperty> {
         let name = known.name;
-        let own = stored.iter().find(|(n, _)| n == name).map(|(_, v)| v);
         let (value, source) = if let Some(told) = self.of_config(name) {
             told
         } else if let Some(value) = self.measured(name)? {
             (value, Source::None)
         } else {
+            let stored = match stored {
+                Some(stored) => Cow::Borrowed(stored),
+                None => Cow::Owned(self.stored_properties()?),
+            };
+            let own = stored.iter().find(|(n, _)| n == name).map(|(_, v)| v);
             self.of_stored(known, own)
         };
         Ok(PoolProperty {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zuse_base::{Errno, Error, Refusal, Result};
+use zuse_base::{Errno, Error, Event, Refusal, Result};
 use zuse_device::{Access, FileDevice};
 use zuse_dsl::DatasetKind;
 use zuse_vdev::{LabelConfig, Labels, VdevStatus, label};
@@ -63,11 +63,19 @@ impl Pool {
                 self.spa().remove_aux(list.key(), *guid)?;
                 // Its label would prevent using it again.
                 let _ = path.as_deref().map(|path| forget(Path::new(path), *guid));
+                self.post_removed("vdev_remove_aux", *guid, path.as_deref());
                 Ok(())
             }
             Removable::Log(guid) => {
                 self.replay_logs()?;
-                self.dsl().while_logs_rest(|| self.spa().remove_log(*guid))
+                // Afterwards it has no path.
+                let root = self.vdev_status();
+                let log = root.children.iter().find(|top| top.guid == *guid);
+                let path = log.filter(|log| log.kind.is_device()).map(|log| &*log.name);
+                self.dsl()
+                    .while_logs_rest(|| self.spa().remove_log(*guid))?;
+                self.post_removed("vdev_remove_dev", *guid, path);
+                Ok(())
             }
             Removable::Data(_) => known(
                 Errno::NOTSUP,
@@ -78,6 +86,14 @@ impl Pool {
                 "operation not supported on this type of pool",
             ),
         }
+    }
+
+    fn post_removed(&self, name: &'static str, guid: u64, path: Option<&str>) {
+        let event = Event::system(name).number("vdev_guid", guid);
+        self.events().post(match path {
+            Some(path) => event.text("vdev_path", path),
+            None => event,
+        });
     }
 
     /// Applies the intent logs of all datasets whose keys are loaded, so that their blocks are

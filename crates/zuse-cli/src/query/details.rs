@@ -8,7 +8,7 @@ use zuse::tools::Layers as _;
 use zuse::tools::dedup::{Histogram, Table, tables};
 use zuse::{DamagedObject, Pool, ScanState, VdevWork};
 
-use super::{PoolRow, VdevRow};
+use super::{PoolRow, VdevRow, unless_unread};
 
 /// The requested details.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,12 +145,17 @@ impl WorkRow {
 
 impl Details {
     /// Reads the details and adds them to the row.
-    pub fn put_on(self, pool: &Arc<Pool>, row: &mut PoolRow) -> zuse::Result<()> {
+    pub fn put_on(self, pool: &Arc<Pool>, row: &mut PoolRow) {
+        let mut unread = None;
         if self.dedup {
-            row.dedup = Some(dedup(pool)?);
+            row.dedup = unless_unread(dedup(pool), &mut unread);
         }
         if self.work {
-            work(pool, &mut row.vdevs)?;
+            unless_unread(work(pool, &mut row.vdevs), &mut unread);
+        }
+        if let Some(e) = unread {
+            row.unreadable = true;
+            row.warnings.push(e.to_string());
         }
         if self.activity {
             row.activity = activity(pool, &mut row.warnings);
@@ -165,7 +170,6 @@ impl Details {
                 Err(e) => row.warnings.push(e.to_string()),
             }
         }
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use zuse::{Errno, NewDevice, NewDevices, Pool};
 use super::create::refused as not_without_force;
 use super::repeat::VdevNames;
 use crate::args::pair_of_option;
-use crate::error::{CommandError, Explain, Outcome, explain};
+use crate::error::{CommandError, Outcome, explain};
 use crate::query::{VdevRow, pool_row};
 use crate::session::{Need, Session};
 use crate::vdev_spec::{Section, VdevSpecs};
@@ -126,8 +126,7 @@ impl Add {
     /// Says how the pool would be.
     fn show(&self, session: &mut Session, pool: &Arc<Pool>, specs: &VdevSpecs) -> Outcome {
         let name = &self.pool;
-        let mut row =
-            pool_row(pool, Some(&[])).or_cannot_pool(|| format!("cannot add to '{name}'"))?;
+        let mut row = pool_row(pool, Some(&[]));
         self.names.put_on(&mut row);
         let there = |section: Section| match section {
             Section::Class(class) => {

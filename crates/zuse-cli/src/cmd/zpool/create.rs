@@ -102,6 +102,7 @@ impl Create {
         let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
         let new = NewPool {
             name: name.clone(),
+            temporary_name: self.temporary.clone(),
             devices,
             layout: specs.layout.clone(),
             spares,
@@ -125,13 +126,10 @@ impl Create {
             pool.set_temporary_properties(for_now(passing));
         }
         session.log(&pool);
-        let mut config = pool.config();
-        if let Some(shown) = &self.temporary {
-            // From the next command on.
-            config.name.clone_from(shown);
+        if self.temporary.is_some() {
             passing.get_or_insert_default().label_name = Some(name);
         }
-        session.state.remember(&config, passing.as_ref())
+        session.state.remember(&pool.config(), passing.as_ref())
     }
 
     /// Refuses options that cannot be, before anything is opened.

@@ -83,6 +83,25 @@ pub fn ask_for(
     properties: Option<&[String]>,
     details: Details,
 ) -> Outcome<Vec<PoolRow>> {
+    let asked = ask_each(session, pools, properties, details)?;
+    Ok(asked.rows)
+}
+
+/// The pools that answered.
+pub struct Asked {
+    /// Their rows.
+    pub rows: Vec<PoolRow>,
+    /// Another one did not, and an error was printed about it.
+    pub failed: bool,
+}
+
+/// As [`ask_for`].
+pub fn ask_each(
+    session: &mut Session,
+    pools: &[String],
+    properties: Option<&[String]>,
+    details: Details,
+) -> Outcome<Asked> {
     let names = if pools.is_empty() {
         session.pool_names()?
     } else {
@@ -111,7 +130,8 @@ pub fn ask_for(
     }
     // The others are printed, and the command fails all the same.
     session.worst = session.worst.max(failed.unwrap_or(0));
-    Ok(rows)
+    let failed = failed.is_some();
+    Ok(Asked { rows, failed })
 }
 
 impl List {

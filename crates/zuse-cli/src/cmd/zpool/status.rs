@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use zuse::dedup::Histogram;
 
-use super::list::{ask_for, json_key};
+use super::list::{Asked, ask_each, json_key};
 use super::repeat::{Repeat, Stamp, VdevNames};
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
@@ -95,10 +95,10 @@ impl Status {
             lost: self.verbose,
         };
         loop {
-            let mut rows = ask_for(session, &self.pools, Some(&[]), details)?;
-            let found = !rows.is_empty();
-            rows.iter_mut().for_each(|row| self.names.put_on(row));
-            self.report(session, rows)?;
+            let mut asked = ask_each(session, &self.pools, Some(&[]), details)?;
+            let found = !asked.rows.is_empty();
+            asked.rows.iter_mut().for_each(|row| self.names.put_on(row));
+            self.report(session, asked)?;
             repeat.show(session)?;
             if !found && !self.json || !repeat.again(session)? {
                 return Ok(());
@@ -138,7 +138,8 @@ impl Status {
         Err(error.into())
     }
 
-    fn report(&self, session: &mut Session, mut rows: Vec<PoolRow>) -> Outcome {
+    fn report(&self, session: &mut Session, asked: Asked) -> Outcome {
+        let Asked { mut rows, failed } = asked;
         if self.json {
             rows.retain(|row| !self.unhealthy || !is_well(row));
             rows.iter_mut().for_each(|row| self.narrow(row));
@@ -161,6 +162,10 @@ impl Status {
         if self.unhealthy {
             let well = rows.len();
             rows.retain(|r| !is_well(r));
+            // One without an answer may be ill.
+            if rows.is_empty() && failed {
+                return Ok(());
+            }
             if rows.is_empty() {
                 let text = match (self.pools.as_slice(), well) {
                     ([one], _) => format!("pool '{one}' is healthy"),

@@ -115,7 +115,7 @@ fn lost_devices(row: &PoolRow) -> Option<Reason> {
 }
 
 fn damage(row: &PoolRow) -> Option<Reason> {
-    if row.lost_blocks == 0 {
+    if row.lost_blocks == 0 && !row.unreadable {
         return None;
     }
     some(
