@@ -13,6 +13,7 @@ head -c 20M /dev/urandom >rz/x
 ok zpool sync rz
 truncate -s 1M b c e
 
+is "$(zpool status rz | awk -v t="$T/" 'index($1, t) == 1 && $3 > 0' | head -1 | wc -l)" 1 "errors of devices in the first report"
 for pool in rz one; do
     zpool status "$pool" >out 2>err || differs "status of $pool: $(head -c 300 err)"
     is "$(head -1 out)" "  pool: $pool" "status of $pool"

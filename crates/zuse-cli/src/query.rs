@@ -228,6 +228,16 @@ pub struct PoolRow {
     pub damaged: Vec<LostRow>,
 }
 
+impl PoolRow {
+    /// Adds the errors that the reads for this row met.
+    fn count_again(&mut self, pool: &Pool) {
+        pool.health_word().clone_into(&mut self.state);
+        self.suspended = pool.suspended().map(|e| e.to_string());
+        self.lost = pool.spa().is_lost();
+        self.vdevs.take_health(&VdevRow::of(&pool.vdev_status()));
+    }
+}
+
 /// A tier of memory: see [`zuse::Tier`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TierRow {
@@ -265,6 +275,9 @@ impl Question {
             } => {
                 let mut row = pool_row(pool, properties.as_deref());
                 details.put_on(pool, &mut row);
+                if row.unreadable {
+                    row.count_again(pool);
+                }
                 // It was opened read-only for this question alone.
                 if imported && !pool.temporary_properties().read_only {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
