@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use zuse::feature::FEATURES;
 use zuse::property_table::{Home, POOL_PROPERTIES, dataset_property};
 use zuse::tools::Layers as _;
 use zuse::{DatasetKind, ListedDataset, ListedKinds, Needs, Pool};
@@ -509,10 +510,13 @@ fn pool_cells(
         let cells = all.into_iter().map(|p| (p.name.clone(), p.into()));
         return cells.collect();
     }
-    let native = || POOL_PROPERTIES.iter().filter(|p| p.in_all);
     let names = match properties {
         Some(names) => names.to_vec(),
-        None => native().map(|p| p.name.to_owned()).collect(),
+        None => {
+            let native = POOL_PROPERTIES.iter().filter(|p| p.in_all);
+            let features = FEATURES.iter().map(|f| format!("feature@{}", f.name()));
+            native.map(|p| p.name.to_owned()).chain(features).collect()
+        }
     };
     let cells = names.into_iter().map(|name| {
         let found = unless_unread(pool.pool_property(&name), unread).flatten();
