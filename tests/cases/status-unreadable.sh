@@ -13,6 +13,7 @@ head -c 20M /dev/urandom >rz/x
 ok zpool sync rz
 truncate -s 1M b c e
 
+is "$(zpool status rz | awk -v t="$T/" 'index($1, t) == 1 && $3 > 0' | head -1 | wc -l)" 1 "errors of devices in the first report"
 for pool in rz one; do
     zpool status "$pool" >out 2>err || differs "status of $pool: $(head -c 300 err)"
     is "$(head -1 out)" "  pool: $pool" "status of $pool"
@@ -22,7 +23,7 @@ for pool in rz one; do
     is "$(zpool list -H -o name "$pool")" "$pool" "list of $pool"
     [ -n "$(zpool get -H -o value health "$pool")" ] || differs "no health of $pool"
     is "$(zpool get -H -o value guid "$pool" | grep -c '^[0-9]*$')" 1 "guid of $pool"
-    ok zpool get all "$pool"
+    is "$(zpool get -H -o value all "$pool" | grep -c '^active$' | sed 's/^[1-9].*/some/')" some "features of $pool"
     ok zpool status -vDit "$pool"
     zpool status -j "$pool" | grep -q "\"name\":\"$pool\"" || differs "status -j of $pool"
 done

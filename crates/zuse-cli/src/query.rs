@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use zuse::feature::FEATURES;
 use zuse::property_table::{Home, POOL_PROPERTIES, dataset_property};
 use zuse::tools::Layers as _;
 use zuse::{DatasetKind, ListedDataset, ListedKinds, Needs, Pool};
@@ -228,6 +229,16 @@ pub struct PoolRow {
     pub damaged: Vec<LostRow>,
 }
 
+impl PoolRow {
+    /// Adds the errors that the reads for this row met.
+    fn count_again(&mut self, pool: &Pool) {
+        pool.health_word().clone_into(&mut self.state);
+        self.suspended = pool.suspended().map(|e| e.to_string());
+        self.lost = pool.spa().is_lost();
+        self.vdevs.take_health(&VdevRow::of(&pool.vdev_status()));
+    }
+}
+
 /// A cache: see [`zuse::CacheFigures`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TierRow {
@@ -265,6 +276,9 @@ impl Question {
             } => {
                 let mut row = pool_row(pool, properties.as_deref());
                 details.put_on(pool, &mut row);
+                if row.unreadable {
+                    row.count_again(pool);
+                }
                 // It was opened read-only for this question alone.
                 if imported && !pool.temporary_properties().read_only {
                     for (_, cell) in row.cells.iter_mut().filter(|(n, _)| n == "readonly") {
@@ -496,10 +510,13 @@ fn pool_cells(
         let cells = all.into_iter().map(|p| (p.name.clone(), p.into()));
         return cells.collect();
     }
-    let native = || POOL_PROPERTIES.iter().filter(|p| p.in_all);
     let names = match properties {
         Some(names) => names.to_vec(),
-        None => native().map(|p| p.name.to_owned()).collect(),
+        None => {
+            let native = POOL_PROPERTIES.iter().filter(|p| p.in_all);
+            let features = FEATURES.iter().map(|f| format!("feature@{}", f.name()));
+            native.map(|p| p.name.to_owned()).chain(features).collect()
+        }
     };
     let cells = names.into_iter().map(|name| {
         let found = unless_unread(pool.pool_property(&name), unread).flatten();

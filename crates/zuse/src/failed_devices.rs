@@ -21,7 +21,11 @@ use crate::{DeviceUse, Pool};
 
 /// Failed attempts by place, and the last range for which a resilver was begun.
 #[derive(Default)]
-pub(crate) struct Tried(Mutex<HashMap<u64, Stamp>>, Mutex<Option<(Txg, Txg)>>);
+pub(crate) struct Tried(Mutex<HashMap<u64, Stamp>>, Mutex<Option<TriedRange>>);
+
+/// Two txgs, and whether a checkpoint kept the resilver from completing devices. Then it is
+/// repeated once the checkpoint is gone.
+type TriedRange = ((Txg, Txg), bool);
 
 /// Size, and time of the last change.
 type Stamp = (u64, Option<SystemTime>);
@@ -29,7 +33,7 @@ type Stamp = (u64, Option<SystemTime>);
 impl Tried {
     /// Whether no resilver of that range was begun before. A resilver that could not fill
     /// everything is not repeated endlessly.
-    fn is_new_range(&self, range: (Txg, Txg)) -> bool {
+    fn is_new_range(&self, range: TriedRange) -> bool {
         *self.1.lock() != Some(range)
     }
 
@@ -80,7 +84,7 @@ impl Pool {
         if self.suspended().is_none()
             && let Some(range) = self.waiting_range()
         {
-            *self.tried().1.lock() = Some(range);
+            *self.tried().1.lock() = Some((range, self.has_checkpoint()));
             self.restart_resilver()?;
         }
         Ok(())
@@ -93,11 +97,16 @@ impl Pool {
         lacks && !self.spa().is_closed()
     }
 
+    fn has_checkpoint(&self) -> bool {
+        self.spa().keeps_checkpoint() || self.spa().is_discarding()
+    }
+
     /// The range of missing txgs for which no resilver was begun.
     fn waiting_range(&self) -> Option<(Txg, Txg)> {
         // Without a resilver there is no end to wait for.
         let range = self.spa().lacking_range()?;
-        let waits = !self.is_scanning() && self.tried().is_new_range(range);
+        let waits =
+            !self.is_scanning() && self.tried().is_new_range((range, self.has_checkpoint()));
         waits.then_some(range)
     }
 

@@ -285,6 +285,21 @@ impl VdevRow {
         }
     }
 
+    /// Takes states and errors from a later row of the same vdev.
+    pub fn take_health(&mut self, later: &Self) {
+        self.state.clone_from(&later.state);
+        self.note.clone_from(&later.note);
+        self.state_number = later.state_number;
+        (self.aux, self.is_lost) = (later.aux, later.is_lost);
+        self.unlabeled = later.unlabeled;
+        self.errors = later.errors;
+        for child in &mut self.children {
+            if let Some(later) = later.children.iter().find(|l| l.guid == child.guid) {
+                child.take_health(later);
+            }
+        }
+    }
+
     /// Sets the class of the vdevs below one that is not for ordinary data.
     fn below(mut self, class: zuse::VdevClass) -> Self {
         if class != zuse::VdevClass::Normal {
