@@ -165,9 +165,10 @@ fn snapshots_are_destroyed_by_lists_and_ranges() {
         ),
         "{planned}"
     );
-    assert_eq!(
-        env.fails(1, "zfs destroy tank@a,b!"),
-        "cannot open 'tank@a,b!': invalid character '!' in name\n"
+    let planned = env.ok("zfs destroy -nv tank@a,,x!");
+    assert!(
+        planned.starts_with("would destroy tank@a\nwould reclaim "),
+        "{planned}"
     );
     env.ok("zfs destroy tank@a,b%c,e");
     assert_eq!(

@@ -161,3 +161,14 @@ fn what_a_pool_cannot_be_made_with_is_refused() {
         assert_eq!(said.trim_end(), rule, "{command}");
     }
 }
+
+/// The columns are those of OpenZFS's zpool 2.3.
+#[test]
+fn work_that_is_waited_for_has_columns() {
+    let env = TestEnv::with_pool();
+    assert_eq!(
+        env.ok("zpool wait tank 1"),
+        "  DISCARD    FREE  INITIALIZE  REPLACE  REMOVE  RESILVER   SCRUB    TRIM  RAIDZ_EXPAND\n        0       0           0        0       0         0       0       0             0\n"
+    );
+    assert_eq!(env.ok("zpool wait -H -t scrub,trim tank 1"), "0\t0\n");
+}

@@ -155,10 +155,7 @@ impl Dsl {
     ) -> Result<R> {
         let spa = self.spa()?;
         if !spa.is_writable() {
-            return Err(Error::refused(
-                Errno::ROFS,
-                format!("pool {} is open read-only", spa.name()),
-            ));
+            return Err(Error::refused(Errno::ROFS, "pool is read-only"));
         }
         let (dsl_check, dsl_apply) = (self.arc()?, self.arc()?);
         let mut check = check;

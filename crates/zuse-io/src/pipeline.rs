@@ -327,7 +327,7 @@ impl Pipeline {
     pub(crate) fn allocator(&self) -> Result<&Arc<dyn Allocate>> {
         self.allocator
             .get()
-            .ok_or_else(|| Error::refused(Errno::ROFS, "the pool is open read-only"))
+            .ok_or_else(|| Error::refused(Errno::ROFS, "pool is read-only"))
     }
 
     /// Puts the decoded content of a pointer that was just written into the cache.

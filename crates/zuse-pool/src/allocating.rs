@@ -37,10 +37,7 @@ impl Pool {
     /// `Refused(NOSPC)`; `Refused(ROFS)`.
     pub fn check_close_vdev(&self, vdev: u32) -> Result<()> {
         let Some(allocator) = self.allocator.get() else {
-            return Err(Error::refused(
-                Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
+            return Err(Error::refused(Errno::ROFS, "pool is read-only"));
         };
         let normal = allocator.figures(AllocClass::Normal);
         let own = allocator.vdev_figures(vdev);
@@ -85,10 +82,7 @@ impl Pool {
     /// `Refused(NODEV)` without such a device; `Refused(ROFS)`.
     pub fn set_vdev_path(&self, guid: u64, path: &str) -> Result<()> {
         if !self.is_writable() {
-            return Err(Error::refused(
-                Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
+            return Err(Error::refused(Errno::ROFS, "pool is read-only"));
         }
         let mut config = self.config.lock();
         let node = config

@@ -27,7 +27,7 @@ impl Pool {
     pub fn remove_log(self: &Arc<Self>, guid: u64) -> Result<()> {
         let id = self.log_vdev(guid)?;
         let Some(allocator) = self.allocator.get() else {
-            let what = format!("pool {} is open read-only", self.name());
+            let what = "pool is read-only";
             return Err(Error::refused(Errno::ROFS, what));
         };
         allocator.set_allocating(id, false)?;

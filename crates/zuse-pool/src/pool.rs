@@ -481,10 +481,7 @@ impl Pool {
     /// `Refused(ROFS)` for a read-only pool, `Suspended`, or the pool is being closed.
     pub fn begin(&self, reserve: u64) -> Result<Tx> {
         if !self.writable {
-            return Err(Error::refused(
-                zuse_base::Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
+            return Err(Error::refused(zuse_base::Errno::ROFS, "pool is read-only"));
         }
         self.txgs.begin(reserve, || self.brake())
     }
@@ -573,10 +570,7 @@ impl Pool {
     /// The pool is open read-only.
     pub fn set_config_text(&self, name: &str, text: Option<String>) -> Result<()> {
         if !self.writable {
-            return Err(Error::refused(
-                zuse_base::Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
+            return Err(Error::refused(zuse_base::Errno::ROFS, "pool is read-only"));
         }
         let mut config = self.config.lock();
         match name {

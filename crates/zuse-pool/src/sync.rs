@@ -167,12 +167,10 @@ impl Pool {
 
     /// Writes the MOS until it is clean, and commits.
     pub(crate) fn converge(self: &Arc<Self>, txg: Txg, tx: &Tx) -> Result<()> {
-        let allocator = self.allocator.get().ok_or_else(|| {
-            Error::refused(
-                zuse_base::Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            )
-        })?;
+        let allocator = self
+            .allocator
+            .get()
+            .ok_or_else(|| Error::refused(zuse_base::Errno::ROFS, "pool is read-only"))?;
         let mos = self.mos();
         let writer = MosWriter::new(mos, tx);
         // Each pass writes the changes of the one before. Space maps describe the MOS and are in
@@ -341,10 +339,7 @@ impl Pool {
     /// A metaslab cannot be loaded, or a device refused.
     pub fn trim(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         let Some(allocator) = self.allocator.get() else {
-            return Err(Error::refused(
-                zuse_base::Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
+            return Err(Error::refused(zuse_base::Errno::ROFS, "pool is read-only"));
         };
         // Recently freed space becomes allocatable first; these empty txgs cost little more than an
         // uberblock.

@@ -18,7 +18,7 @@ pub fn leak(pool: &Arc<zuse::Pool>, sizes: &'static [u64]) -> Result<Vec<Leak>> 
         |_| Ok(()),
         move |ctx| {
             let allocator = ctx.pool.allocator().cloned();
-            let none = || Error::refused(Errno::ROFS, "the pool is open read-only");
+            let none = || Error::refused(Errno::ROFS, "pool is read-only");
             let allocator = allocator.ok_or_else(none)?;
             let mut dvas = Vec::new();
             for size in sizes {

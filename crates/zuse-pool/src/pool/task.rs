@@ -68,10 +68,7 @@ impl Pool {
         apply: impl FnOnce(&SyncCtx<'_>) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         if !self.writable {
-            return Err(Error::refused(
-                zuse_base::Errno::ROFS,
-                format!("pool {} is open read-only", self.name()),
-            ));
+            return Err(Error::refused(zuse_base::Errno::ROFS, "pool is read-only"));
         }
         if let Some(error) = self.suspension.error() {
             return Err(error);

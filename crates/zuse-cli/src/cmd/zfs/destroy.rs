@@ -9,7 +9,6 @@ use crate::automount;
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::nicenum::nicebytes;
 use crate::session::{Need, Session};
-use crate::target::flaw;
 
 /// Destroy filesystems or snapshots
 ///
@@ -66,7 +65,9 @@ impl Destroy {
             return Err(CommandError::new(what).into());
         }
         if let Some((dataset, list)) = name.split_once('@') {
-            let pool = session.pool_for(self.checked_list(dataset, list)?, need)?;
+            // Names in a list that no snapshot has, or can have, are passed over.
+            let place = if list.contains(',') { dataset } else { name };
+            let pool = session.pool_for(place, need)?;
             return self.snapshots(session, &pool, dataset, list);
         }
         let pool = session.pool_for(name, need)?;
@@ -112,20 +113,6 @@ impl Destroy {
         automount::clear_places(&dirs);
         session.log(&pool);
         Ok(())
-    }
-
-    /// What to open for a list of snapshots. Refuses a name in it that no snapshot can have.
-    fn checked_list<'a>(&'a self, dataset: &'a str, list: &str) -> Outcome<&'a str> {
-        if !list.contains(',') {
-            return Ok(&self.name);
-        }
-        for part in list.split(',').filter(|part| !part.is_empty()) {
-            if let Some(why) = flaw(&format!("{dataset}@{part}")) {
-                let what = format!("cannot open '{}': {why}", self.name);
-                return Err(CommandError::new(what).into());
-            }
-        }
-        Ok(dataset)
     }
 
     /// Refuses what would take along more than was asked for.

@@ -16,6 +16,9 @@ use crate::query::{Answer, Question};
 use crate::session::{Need, Session};
 use crate::wire;
 
+/// Why a dataset that was received in part is not mounted.
+const PARTIAL: &str = "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"";
+
 /// Mount a dataset at its mountpoint, or list what is mounted
 #[derive(Args, Debug)]
 pub struct Mount {
@@ -273,12 +276,10 @@ impl Mount {
         Ok(all)
     }
 
-    fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
+    /// Loads the key that is needed, if that was requested. Refuses a dataset without its key.
+    fn unlock(&self, session: &mut Session, pool: &Arc<Pool>, dataset: &str) -> Outcome {
         let cannot = || format!("cannot mount '{dataset}'");
-        super::check_head(dataset)?;
-        let pool = session.pool_for(dataset, Need::Read)?;
-        super::check_file_system(&pool, dataset, false)?;
-        let is_locked = || place_of(&pool, dataset).is_ok_and(|p| p.locked && p.can != "off");
+        let is_locked = || place_of(pool, dataset).is_ok_and(|p| p.locked && p.can != "off");
         if is_locked() && self.load_keys {
             let root = pool.encryption(dataset).or_cannot(cannot)?.map(|e| e.root);
             LoadKey::of(root.unwrap_or_default(), false).run(session)?;
@@ -290,6 +291,22 @@ impl Mount {
                 .meaning(Meaning::KeyNotLoaded)
                 .into());
         }
+        Ok(())
+    }
+
+    fn one(&self, session: &mut Session, dataset: &str) -> Outcome {
+        let cannot = || format!("cannot mount '{dataset}'");
+        super::check_head(dataset)?;
+        let pool = session.pool_for(dataset, Need::Read)?;
+        super::check_file_system(&pool, dataset, false)?;
+        let head = pool.dataset(dataset).or_cannot(cannot)?;
+        if head.is_inconsistent().or_cannot(cannot)? {
+            let what = format!("{}: {PARTIAL}", cannot());
+            return Err(CommandError::new(what)
+                .hint(format!("'zfs receive -A {dataset}' discards that state"))
+                .into());
+        }
+        self.unlock(session, &pool, dataset)?;
         if session
             .holder
             .as_ref()

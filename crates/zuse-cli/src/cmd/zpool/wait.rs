@@ -10,7 +10,7 @@ use zuse::tools::Layers as _;
 use super::repeat::Stamp;
 use crate::args::parts;
 use crate::error::{CommandError, Explain, Outcome};
-use crate::nicenum::nicebytes;
+use crate::nicenum::nicenum;
 use crate::session::{Need, Session};
 
 /// Wait until background work of a pool is done
@@ -57,6 +57,10 @@ const ACTIVITIES: [&str; 10] = [
     // Nothing is condensed in the background here.
     "condense",
 ];
+
+/// Minimum characters of a column, and those between columns.
+const MIN_WIDTH: usize = 6;
+const GAP: usize = 2;
 
 /// Work of a pool that Zuse does.
 #[derive(Clone, Copy)]
@@ -171,7 +175,8 @@ impl Wait {
                 .collect::<Outcome<_>>()?;
             let all: u64 = left.iter().fold(0, |sum, n| sum.saturating_add(*n));
             if let Some(pause) = pause {
-                self.report(session, &works, &left, !shown)?;
+                let cells = self.columns(&wanted, &works, &left);
+                self.report(session, &cells, !shown)?;
                 shown = true;
                 if all > 0 {
                     session.pause(pause)?;
@@ -197,21 +202,43 @@ impl Wait {
         Ok(())
     }
 
-    fn report(&self, session: &mut Session, works: &[Work], left: &[u64], first: bool) -> Outcome {
-        let row = |cells: Vec<String>| cells.join(if self.scripted { "\t" } else { "  " });
+    /// The activities that have a column, with the bytes that are left: those of OpenZFS 2.3, and
+    /// others that were named.
+    fn columns(&self, wanted: &[String], works: &[Work], left: &[u64]) -> Vec<(&'static str, u64)> {
+        let named = self.activities.is_some();
+        let is_shown =
+            |name: &&str| wanted.iter().any(|word| word == name) && (named || *name != "condense");
+        let left_of = |name: &str| {
+            let place = works.iter().position(|work| work.name() == name);
+            place.and_then(|at| left.get(at)).copied().unwrap_or(0)
+        };
+        let shown = ACTIVITIES.into_iter().filter(is_shown);
+        shown.map(|name| (name, left_of(name))).collect()
+    }
+
+    /// Prints bytes that are left, below the names of the activities.
+    fn report(&self, session: &mut Session, cells: &[(&str, u64)], first: bool) -> Outcome {
         if let Some(time) = self.stamp.line() {
             session.ui.line(time)?;
         }
-        if first && !self.scripted {
-            session
-                .ui
-                .line(row(works.iter().map(|w| w.name().to_owned()).collect()))?;
-        }
-        let cell = |n: &u64| match self.parsable {
-            true => n.to_string(),
-            false => nicebytes(*n),
+        let row = |text: &dyn Fn(&str, u64) -> String| {
+            let cells = cells.iter().map(|(name, left)| {
+                let text = text(name, *left);
+                match self.scripted {
+                    true => text,
+                    false => format!("{text:>width$}", width = name.len().max(MIN_WIDTH) + GAP),
+                }
+            });
+            let gap = if self.scripted { "\t" } else { "" };
+            cells.collect::<Vec<_>>().join(gap)
         };
-        session.ui.line(row(left.iter().map(cell).collect()))?;
+        if first && !self.scripted {
+            session.ui.line(row(&|name, _| name.to_uppercase()))?;
+        }
+        session.ui.line(row(&|_, left| match self.parsable {
+            true => left.to_string(),
+            false => nicenum(left),
+        }))?;
         session.ui.flush()?;
         Ok(())
     }
