@@ -132,11 +132,7 @@ fn values_that_do_not_fit_have_the_usage_behind_them_or_not() {
             1,
             "missing '=' for property=value argument\n",
         ),
-        (
-            "zpool create -o x p a",
-            2,
-            "missing '=' for property=value argument\nusage:\n",
-        ),
+        ("zpool create -o x p a", 1, "missing '=' for -o option\n"),
         (
             "zpool add -o x p a",
             2,
