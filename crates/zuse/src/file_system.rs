@@ -23,8 +23,10 @@ const CLOSING: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct OpenFileSystems {
     all: Mutex<HashMap<u64, Entry>>,
-    /// File systems and volumes that are being opened.
+    /// File systems that are being opened.
     opening: Opening,
+    /// Volumes whose logs are being applied.
+    volumes: Opening,
     /// Unlinked objects that another process has handed over, by dataset object: until their file
     /// system is opened.
     in_use: Mutex<HashMap<u64, Arc<HashSet<u64>>>>,
@@ -52,9 +54,9 @@ impl OpenFileSystems {
         all.iter().try_for_each(|b| b.refresh())
     }
 
-    /// File systems and volumes that are being opened.
-    pub fn opening(&self) -> &Opening {
-        &self.opening
+    /// Volumes whose logs are being applied.
+    pub fn volumes(&self) -> &Opening {
+        &self.volumes
     }
 
     /// Whether a dataset's file system is open.
@@ -67,7 +69,7 @@ impl OpenFileSystems {
 
     /// Before the pool is closed: writes pending changes in memory (access times).
     pub fn finish(&self) {
-        self.opening.wait_for_all();
+        // A thread that opens one is not waited for: on a suspended pool it ends with the pool.
         let all: Vec<_> = self
             .entries()
             .drain()

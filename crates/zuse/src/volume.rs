@@ -219,7 +219,7 @@ impl Pool {
             &volume.handle,
             &volume.data,
             volume.size()?,
-            self.open_file_systems().opening(),
+            self.open_file_systems().volumes(),
         )?;
         if volume._owner.is_some() {
             let size = Arc::new(VolumeSize(volume.objset.clone()));
