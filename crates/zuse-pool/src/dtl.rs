@@ -124,19 +124,19 @@ impl Pool {
         Ok(())
     }
 
-    /// Leaves whose log is empty are not outdated, as those without a log. Leaves with an
-    /// unreadable log stay outdated.
-    pub(crate) fn clear_outdated_leaves(&self) {
+    /// Passes the logs to the leaves of a pool that is only read. Leaves whose log is empty are not
+    /// outdated, as those without a log. A leaf with an unreadable log may lack any block.
+    pub(crate) fn set_all_leaves_missing(&self) {
         let tree = self.config.lock().vdev_tree.clone();
-        let leaves = self.vdevs.leaves();
         tree.visit(&mut |node| {
             let Some(object) = node.dtl.filter(|object| *object != 0) else {
                 return;
             };
             // A label may call the device outdated although a resilver has filled it since.
-            if self.read_dtl(ObjectId(object)).is_ok_and(|r| r.is_empty()) {
-                let own = leaves.iter().filter(|leaf| leaf.guid() == node.guid);
-                own.for_each(|leaf| leaf.set_outdated(false));
+            if let Ok(txgs) = self.dirty_times(ObjectId(object))
+                && let Some(leaf) = self.vdevs.leaf(node.guid)
+            {
+                leaf.set_missing(&txgs);
             }
         });
     }

@@ -250,7 +250,7 @@ impl Pool {
         self.count_space_as(&directory)?;
         // Blocks of removed vdevs are found through these; anything read later may be one.
         self.load_mappings(&directory)?;
-        self.clear_outdated_leaves();
+        self.set_all_leaves_missing();
         self.load_classes()?;
         let health = self.vdevs.health();
         // Data that does not need the missing devices can still be read.

@@ -87,12 +87,13 @@ impl Children {
         }
     }
 
-    /// The leaves of a place, best first: sound before outdated, idle before busy; those out of
-    /// order last.
+    /// The leaves of a place, best first for a block of that birth. Those that lack it come after
+    /// those that have it, outdated after sound, busy after idle; those out of order are last.
     fn ranked<'a>(
         &'a self,
         draid: Option<&DraidMap>,
         on_child: ChildOffset,
+        birth: Txg,
     ) -> Vec<(&'a Arc<Leaf>, bool)> {
         let mut found = Vec::with_capacity(1);
         self.each(draid, on_child.child, on_child.offset, |leaf, outdated| {
@@ -100,7 +101,9 @@ impl Children {
         });
         if found.len() > 1 {
             found.sort_by_key(|(leaf, outdated)| {
-                let unfit = (!leaf.is_usable(), *outdated, leaf.sits_out());
+                // Each leaf of a replacement may lack what another one has.
+                let lacks = leaf.lacks(birth) || *outdated && !leaf.is_outdated();
+                let unfit = (!leaf.is_usable(), lacks, *outdated, leaf.sits_out());
                 (unfit, leaf.pending())
             });
         }
@@ -146,8 +149,9 @@ impl Children {
         &self,
         draid: Option<&DraidMap>,
         on_child: ChildOffset,
+        birth: Txg,
     ) -> Option<(&Arc<Leaf>, bool)> {
-        self.ranked(draid, on_child).into_iter().next()
+        self.ranked(draid, on_child, birth).into_iter().next()
     }
 
     /// Reads from the best leaf that gives the bytes.
@@ -155,10 +159,11 @@ impl Children {
         &self,
         draid: Option<&DraidMap>,
         on_child: ChildOffset,
+        birth: Txg,
         buf: &mut [u8],
     ) -> Result<()> {
         let mut failed = None;
-        for (leaf, _) in self.ranked(draid, on_child) {
+        for (leaf, _) in self.ranked(draid, on_child, birth) {
             let result = if on_child.boot {
                 leaf.read_raw(BOOT_AREA.saturating_add(on_child.offset), buf)
             } else {

@@ -12,7 +12,7 @@
 //! The number of sets is bounded ([`MAX_TRIED`]): a wide vdev with triple parity has too many to
 //! try all.
 
-use zuse_base::{Errno, Error, Result};
+use zuse_base::{Errno, Error, Result, Txg};
 use zuse_codec::parity::{self, MAX_PARITY};
 
 use super::members::ColumnHealth;
@@ -36,6 +36,8 @@ pub(super) enum Seen {
 pub(super) struct Reading<'a> {
     pub vdev: &'a ParityVdev,
     pub plan: &'a Plan,
+    /// The txg of the block.
+    pub birth: Txg,
     /// The block in whole sectors.
     pub data: Vec<u8>,
     /// The parity of all stripes; empty until some is read.
@@ -56,7 +58,7 @@ impl ParityVdev {
     ) -> Result<ReadOutcome> {
         let (offset, birth) = at;
         let plan = self.plan(offset, psize, birth);
-        let mut reading = Reading::new(self, &plan, std::mem::take(buf));
+        let mut reading = Reading::new(self, &plan, Txg(birth), std::mem::take(buf));
         let outcome = reading.read(psize, verify, heal);
         *buf = reading.data;
         buf.truncate(psize);
@@ -65,11 +67,12 @@ impl ParityVdev {
 }
 
 impl<'a> Reading<'a> {
-    pub fn new(vdev: &'a ParityVdev, plan: &'a Plan, mut data: Vec<u8>) -> Self {
+    pub fn new(vdev: &'a ParityVdev, plan: &'a Plan, birth: Txg, mut data: Vec<u8>) -> Self {
         data.resize(plan.size, 0);
         Self {
             vdev,
             plan,
+            birth,
             data,
             parity: Vec::new(),
             seen: vec![Seen::Unread; plan.columns.len()],
@@ -198,8 +201,9 @@ impl<'a> Reading<'a> {
     fn fetch_one(&mut self, column: usize) {
         let on_child = self.plan.columns[column].at;
         let (children, draid) = (&self.vdev.children, self.draid());
+        let birth = self.birth;
         let result = match self.place_of(column) {
-            Some(bytes) => children.read(draid, on_child, bytes),
+            Some(bytes) => children.read(draid, on_child, birth, bytes),
             None => Ok(()),
         };
         self.note(column, result);
@@ -217,7 +221,7 @@ impl<'a> Reading<'a> {
         if self
             .vdev
             .children
-            .read(self.draid(), first, &mut bytes)
+            .read(self.draid(), first, self.birth, &mut bytes)
             .is_err()
         {
             // A bad sector must not fail its neighbours: the columns are read one by one.
@@ -418,7 +422,7 @@ impl<'a> Reading<'a> {
     fn count_wrong_bytes(&self, column: &Column) {
         let children = &self.vdev.children;
         // Except a leaf that is known to lack this txg: its old bytes are expected.
-        if let Some((leaf, false)) = children.best(self.draid(), column.at) {
+        if let Some((leaf, false)) = children.best(self.draid(), column.at, self.birth) {
             leaf.note_checksum_error();
         }
     }
@@ -451,7 +455,9 @@ impl<'a> Reading<'a> {
                 .write_column(self.plan, c, &self.data, parity)
                 .is_ok()
             {
-                if let Some((leaf, _)) = self.vdev.children.best(self.draid(), column.at) {
+                if let Some((leaf, _)) =
+                    self.vdev.children.best(self.draid(), column.at, self.birth)
+                {
                     leaf.counters().repaired.bump();
                 }
                 healed += 1;

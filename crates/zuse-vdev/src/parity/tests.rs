@@ -592,6 +592,26 @@ fn a_device_beside_a_child_gets_the_columns_that_it_lacks() {
 }
 
 #[test]
+fn a_block_is_read_from_the_side_of_a_replacement_that_has_it() {
+    let disks = Disks::new(4);
+    let mut dice = Dice(6);
+    let data = dice.bytes(64 << 10);
+    let member = |i: usize| Member::Leaf(disks.0[i].0.clone());
+    let mut children = disks.children(3);
+    children[1] = Child::new(vec![member(1), member(3)]).unwrap();
+    let vdev = ParityVdev::new(Map::Raidz(raidz(3, 1, 12)), children);
+    vdev.write(0, 12, &data).unwrap();
+    // The old device was offline when the block was written, the new one came before.
+    disks.spoil(1, &mut dice);
+    disks.0[1].0.set_missing(&[Span::new(11, 4)]);
+    disks.0[3].0.set_missing(&[Span::new(4, 6)]);
+    disks.remove(2);
+    let mut buf = Vec::new();
+    let outcome = vdev.read((0, 12), &mut buf, data.len(), &mut |b| b == data, &|| true);
+    assert_eq!(outcome.unwrap(), ReadOutcome::Good);
+}
+
+#[test]
 fn what_was_freed_meanwhile_is_neither_blamed_nor_written() {
     let disks = Disks::new(4);
     let vdev = ParityVdev::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));

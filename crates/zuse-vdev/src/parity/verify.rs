@@ -41,7 +41,7 @@ impl ParityVdev {
         {
             return verified;
         }
-        let mut reading = Reading::new(self, &plan, std::mem::take(buf));
+        let mut reading = Reading::new(self, &plan, birth, std::mem::take(buf));
         let before = reading.find(birth, psize, check);
         let found = Found {
             vdev: self,
@@ -78,7 +78,7 @@ impl ParityVdev {
         psize: usize,
         check: &mut BlockCheck<'_>,
     ) -> Option<Verified> {
-        let mut reading = Reading::new(self, plan, std::mem::take(buf));
+        let mut reading = Reading::new(self, plan, birth, std::mem::take(buf));
         let known = reading.fetch_present_columns(birth) && (check.verify)(&reading.data[..psize]);
         let data = std::mem::take(&mut reading.data);
         let verified = known.then(|| {
@@ -141,7 +141,7 @@ impl ParityVdev {
             for stripe in &plan.stripes {
                 let columns = plan.columns.get(stripe.columns.clone()).unwrap_or(&[]);
                 let sound = |c: &&Column| {
-                    let best = self.children.best(self.draid(), c.at);
+                    let best = self.children.best(self.draid(), c.at, Txg(u64::MAX));
                     best.is_some_and(|(leaf, outdated)| leaf.is_usable() && !outdated)
                 };
                 let (parity, data) = columns.split_at(self.nparity().min(columns.len()));
@@ -165,7 +165,7 @@ impl ParityVdev {
                 boot: false,
             };
             let len = last.saturating_sub(*first).saturating_add(*len as u64);
-            if let Some((leaf, _)) = self.children.best(self.draid(), on_child)
+            if let Some((leaf, _)) = self.children.best(self.draid(), on_child, Txg(u64::MAX))
                 && let Ok(len) = usize::try_from(len)
             {
                 leaf.will_read(*first, len);
