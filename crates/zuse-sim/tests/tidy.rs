@@ -133,8 +133,8 @@ fn sentences_in_tables_are_short() {
 }
 
 #[test]
-fn every_tunable_is_on_the_page_about_performance() {
-    let page = std::fs::read_to_string(top().join("docs/performance.md")).expect("the page");
+fn every_tunable_is_on_its_page() {
+    let page = std::fs::read_to_string(top().join("docs/tunables.md")).expect("the page");
     let missing = zuse::TUNABLES
         .iter()
         .map(|t| format!("`{}`", t.name))
