@@ -124,9 +124,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Passes the logs to the leaves as soon as the MOS can be read, in a pool that is only read too.
-    /// Leaves whose log is empty are not outdated, as those without a log. A leaf with an unreadable
-    /// log may lack any block.
+    /// Passes the logs to the leaves as soon as the MOS can be read, for reading and for writing.
+    /// Leaves whose log is empty are not outdated, as those without a log. A leaf with an
+    /// unreadable log may lack any block.
     pub(crate) fn set_all_leaves_missing(&self) {
         let tree = self.config.lock().vdev_tree.clone();
         tree.visit(&mut |node| {
