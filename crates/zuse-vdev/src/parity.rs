@@ -15,6 +15,7 @@
 
 mod draid;
 mod members;
+mod other_copies;
 mod permutation;
 mod plan;
 mod raidz;

@@ -138,10 +138,15 @@ fn whole_again(pool: &Arc<zuse::Pool>, disks: &[Device], what: &str) {
     pool.spa()
         .set_reopen(move |_, path| known.iter().find(|d| Some(d.path()) == path).cloned());
     for leaf in pool.spa().vdevs().leaves() {
-        // A complete replacement may end meanwhile, and removes a device.
-        if let Err(e) = pool.online(leaf.guid()) {
-            let left = pool.spa().vdevs().leaf(leaf.guid()).is_none();
+        let guid = leaf.guid();
+        // A complete replacement may end meanwhile. It removes a device, and the one that stays may
+        // get the guid of their parent.
+        if let Err(e) = pool.online(guid) {
+            let left = pool.spa().vdevs().leaf(guid).is_none();
             assert!(left && e.is(Errno::NODEV), "{what}: online: {e}");
+            if leaf.guid() != guid {
+                pool.online(leaf.guid()).expect("under its new guid");
+            }
         }
     }
     resilver(pool);

@@ -5,7 +5,8 @@
 //! 2. Missing columns are computed from parity, and the checksum is verified again.
 //! 3. Everything else is read: parity and outdated leaves. Then sets of children, small sets first,
 //!    are assumed to be wrong. Their columns are computed from the others, until the checksum
-//!    passes.
+//!    passes. If none does, the same is done with other copies of columns
+//!    ([`other_copies`](super::other_copies)).
 //! 4. Now the block is known. Every column that was read is compared with its right content. Wrong
 //!    ones are counted and rewritten.
 //!
@@ -43,6 +44,8 @@ pub(super) struct Reading<'a> {
     /// The parity of all stripes; empty until some is read.
     pub parity: Vec<u8>,
     pub seen: Vec<Seen>,
+    /// How many guesses may still be verified.
+    guesses_left: usize,
     error: Option<Error>,
 }
 
@@ -76,12 +79,18 @@ impl<'a> Reading<'a> {
             data,
             parity: Vec::new(),
             seen: vec![Seen::Unread; plan.columns.len()],
+            guesses_left: most_guesses(plan),
             error: None,
         }
     }
 
     pub fn draid(&self) -> Option<&'a DraidMap> {
         self.vdev.draid()
+    }
+
+    /// The next guesses are counted anew.
+    pub fn allow_guesses(&mut self) {
+        self.guesses_left = most_guesses(self.plan);
     }
 
     fn read(
@@ -319,13 +328,13 @@ impl<'a> Reading<'a> {
     ) -> Option<(u32, u32)> {
         // The original data: needed to undo a guess, and to see in the end which device was wrong.
         let before = self.data.clone();
-        let found = self.guess(&before, psize, verify);
-        if !found {
-            // No guess was right: the caller must not see the bytes of one.
-            self.data = before;
-            return None;
+        if self.guess(&before, psize, verify) {
+            return Some(self.compare(&before, heal, false));
         }
-        Some(self.compare(&before, heal))
+        // No guess was right: the caller must not see the bytes of one.
+        self.data = before;
+        let before = self.guess_with_other_copies(psize, verify)?;
+        Some(self.compare(&before, heal, true))
     }
 
     /// Assumes sets of children to be wrong until the checksum passes.
@@ -345,8 +354,6 @@ impl<'a> Reading<'a> {
         suspects.dedup();
         let seen = self.seen.clone();
         let nothing_lost = seen.iter().all(|s| *s == Seen::Read);
-        // A wide vdev has many sets. A damaged block must not occupy a thread for minutes.
-        let mut left = (MAX_TRIED / plan.size.max(1)).min(MAX_GUESSES);
         // Few suspects first: one bad device is likelier than two.
         for size in 0..=self.vdev.nparity() {
             let mut set: Vec<usize> = (0..size).collect();
@@ -364,10 +371,11 @@ impl<'a> Reading<'a> {
                     || !nothing_lost
                     || (0..seen.len()).any(|c| !plan.columns[c].data.is_empty() && accused(c));
                 if matters {
-                    if left == 0 {
+                    // A damaged block of a wide vdev must not occupy a thread for minutes.
+                    if self.guesses_left == 0 {
                         return false;
                     }
-                    left -= 1;
+                    self.guesses_left -= 1;
                     let solved = plan.stripes.iter().all(|s| self.solve(s, &is_bad));
                     if solved && verify(&self.data[..psize]) {
                         return true;
@@ -388,8 +396,14 @@ impl<'a> Reading<'a> {
         false
     }
 
-    /// Compares every column that was read with its right content.
-    fn compare(&mut self, before: &[u8], heal: &dyn Fn() -> bool) -> (u32, u32) {
+    /// Compares every column that was read with its right content. With `other_copies`, a copy that
+    /// was read first was wrong, and it is unknown which one: all copies are rewritten.
+    fn compare(
+        &mut self,
+        before: &[u8],
+        heal: &dyn Fn() -> bool,
+        other_copies: bool,
+    ) -> (u32, u32) {
         let plan = self.plan;
         let nparity = self.vdev.nparity();
         // The data is verified now, so parity that differs from this is wrong.
@@ -407,10 +421,11 @@ impl<'a> Reading<'a> {
                 Seen::Read => parity_at(plan, nparity, c)
                     .is_some_and(|at| self.parity[at.clone()] != right[at]),
             };
-            if lies {
+            let unsure = other_copies && self.has_other_copies(c);
+            if lies && !unsure {
                 self.count_wrong_bytes(column);
             }
-            if lies || self.seen[c] == Seen::Failed {
+            if lies || unsure || self.seen[c] == Seen::Failed {
                 bad += 1;
                 wrong.push(c);
             }
@@ -465,6 +480,11 @@ impl<'a> Reading<'a> {
         }
         healed
     }
+}
+
+/// How many guesses are verified for a block.
+fn most_guesses(plan: &Plan) -> usize {
+    (MAX_TRIED / plan.size.max(1)).min(MAX_GUESSES)
 }
 
 /// The range of a column of parity among the parity of its block; `None` for data.

@@ -612,6 +612,63 @@ fn a_block_is_read_from_the_side_of_a_replacement_that_has_it() {
 }
 
 #[test]
+fn a_block_is_found_on_other_copies_of_columns_while_no_leaf_tells_what_it_lacks() {
+    let disks = Disks::new(6);
+    let mut dice = Dice(8);
+    let data = dice.bytes(64 << 10);
+    let member = |i: usize| Member::Leaf(disks.0[i].0.clone());
+    let mut children = disks.children(4);
+    children[0] = Child::new(vec![member(0), member(4)]).unwrap();
+    children[1] = Child::new(vec![member(1), member(5)]).unwrap();
+    let vdev = ParityVdev::new(Map::Raidz(raidz(4, 1, 12)), children);
+    vdev.write(0, 12, &data).unwrap();
+    disks.remove(3);
+    let read = |what: &str| {
+        let mut buf = Vec::new();
+        let outcome = vdev.read((0, 12), &mut buf, data.len(), &mut |b| b == data, &|| true);
+        assert_eq!(outcome.unwrap(), ReadOutcome::Good, "{what}");
+        assert_eq!(
+            disks.errors(),
+            [0; 6],
+            "{what}: it is unknown which is wrong"
+        );
+    };
+    for (one, other) in [(0, 1), (0, 5), (4, 1)] {
+        disks.spoil(one, &mut dice);
+        disks.spoil(other, &mut dice);
+        read("two copies are wrong");
+        // The read has rewritten all of them.
+        let mut check = BlockCheck {
+            verify: &mut |b| b == data,
+            is_live: &|| true,
+            fills: false,
+        };
+        let found = vdev.verify_block(0, Txg(12), &mut Vec::new(), data.len(), &mut check);
+        assert!(found.good && found.repaired == 0, "{found:?}");
+    }
+    let mut check = BlockCheck {
+        verify: &mut |b| b == data,
+        is_live: &|| true,
+        fills: false,
+    };
+    disks.spoil(4, &mut dice);
+    disks.spoil(1, &mut dice);
+    let found = vdev.verify_block(0, Txg(12), &mut Vec::new(), data.len(), &mut check);
+    assert!(found.good && found.repaired > 0, "{found:?}");
+    // Both copies of one child are wrong, and a child is absent: no combination is right.
+    disks.spoil(1, &mut dice);
+    disks.spoil(5, &mut dice);
+    let outcome = vdev.read(
+        (0, 12),
+        &mut Vec::new(),
+        data.len(),
+        &mut |b| b == data,
+        &|| true,
+    );
+    assert_eq!(outcome.unwrap(), ReadOutcome::BadChecksum);
+}
+
+#[test]
 fn what_was_freed_meanwhile_is_neither_blamed_nor_written() {
     let disks = Disks::new(4);
     let vdev = ParityVdev::new(Map::Raidz(raidz(4, 1, 12)), disks.children(4));

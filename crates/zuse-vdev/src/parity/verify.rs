@@ -243,35 +243,7 @@ impl Reading<'_> {
                 break;
             }
         }
-        self.find_beside(psize, check)
-    }
-
-    /// Tries the other leaves of children that have several, one column at a time: the best one may
-    /// have wrong bytes.
-    fn find_beside(&mut self, psize: usize, check: &mut BlockCheck<'_>) -> Option<Option<Vec<u8>>> {
-        for c in 0..self.seen.len() {
-            let at = self.plan.columns[c].at;
-            let mut leaves = Vec::new();
-            let (children, draid) = (&self.vdev.children, self.vdev.draid());
-            children.each(draid, at.child, at.offset, |leaf, _| leaves.push(leaf));
-            if leaves.len() < 2 || at.boot {
-                continue;
-            }
-            let (data, parity, seen) = (self.data.clone(), self.parity.clone(), self.seen[c]);
-            for leaf in leaves {
-                let read = self.place_of(c).map(|place| leaf.read(at.offset, place));
-                if !matches!(read, Some(Ok(()))) {
-                    continue;
-                }
-                self.seen[c] = Seen::Read;
-                let before = self.data.clone();
-                if self.guess(&before, psize, check.verify) {
-                    return Some(Some(before));
-                }
-            }
-            (self.data, self.parity, self.seen[c]) = (data, parity, seen);
-        }
-        None
+        self.guess_with_other_copies(psize, check.verify).map(Some)
     }
 }
 
