@@ -88,7 +88,7 @@ impl<'a> Reading<'a> {
         self.vdev.draid()
     }
 
-    /// The next guesses are counted anew.
+    /// The next guesses have a limit of their own.
     pub fn allow_guesses(&mut self) {
         self.guesses_left = most_guesses(self.plan);
     }
