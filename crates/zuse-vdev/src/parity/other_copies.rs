@@ -1,8 +1,8 @@
 //! Other copies of columns.
 //!
 //! A child that is being replaced, or that a spare stands in for, holds each column several times.
-//! The copy that was read may be wrong. While a pool is opened its DTLs are not known, and a leaf may
-//! be read that lacks the block. Parity alone does not help where another child is absent.
+//! The copy that was read may be wrong. While a pool is opened its DTLs are not known, and a leaf
+//! may be read that lacks the block. Parity alone does not help where another child is absent.
 
 use std::sync::Arc;
 
