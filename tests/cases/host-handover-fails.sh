@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A handover of a pool's mounts that fails. The new process hangs, or it ends and the old program cannot open the pool either. Requests of
-# the mounts are answered soon, or fail. The next holder knows the counted errors.
+# the mounts are answered soon, or fail. The next holder knows the counted errors, and that they
+# were too many.
 HOSTS=1
 . "$(dirname "$0")/lib.sh"
 unset ZUSE_HOST_LINGER
@@ -13,9 +14,9 @@ ok zpool sync p
 # Labels stay whole.
 dd if=/dev/urandom of=e bs=1M seek=4 count=240 conv=notrunc 2>/dev/null
 ok zpool scrub -w p
-errors() { zpool status -p p | awk '$1 ~ /^\// { print $1, $3, $4, $5 }'; }
+errors() { zpool status -p p | awk '$1 ~ /^\// { print $1, $2, $3, $4, $5 }'; }
 counted=$(errors)
-[ "$(awk -v e="$T/e" '$1 == e { print ($4 > 0) }' <<<"$counted")" = 1 ] || differs "no errors were counted: $counted"
+[ "$(awk -v e="$T/e" '$1 == e { print ($5 > 0 && $2 == "DEGRADED") }' <<<"$counted")" = 1 ] || differs "no errors were counted: $counted"
 
 # It asks for what is handed over in a format, says who it is, and goes no further.
 cat >heir.py <<'EOF'
@@ -48,10 +49,10 @@ socket=$(find "$XDG_RUNTIME_DIR" "$XDG_STATE_HOME" -name '*.sock' | head -1)
 heir() { python3 heir.py "$socket" "$@"; }
 settled() { for _ in $(seq 100); do [ "$(hosts | wc -l)" != 1 ] || return 0; sleep 0.1; done; }
 
-is "$(heir 0 end) $(heir 1 end) $(heir 3 end)" "V V V" "formats that this version does not speak"
+is "$(heir 0 end) $(heir 2 end) $(heir 4 end)" "V V V" "formats that this version does not speak"
 old=$(hosts)
 exec 7<p/kept
-heir 2 hang >said &
+heir 3 hang >said &
 heir=$!
 until grep -q ' p$' said || ! kill -0 $heir 2>/dev/null; do sleep 0.05; done
 is "$(xargs <said)" "H 1 1 p" "what is said to who goes on"
@@ -67,7 +68,7 @@ is "$(sha256sum <&7)" "$(sha256sum <p/kept)" "a file that was open"
 # Neither can go on: the mounts end, and the next command makes them again.
 mv d gone.d
 mv e gone.e
-(heir 2 end >said) 2>/dev/null
+(heir 3 end >said) 2>/dev/null
 for _ in $(seq 100); do [ -n "$(mounts)" ] || break; sleep 0.1; done
 is "$(mounts)" "" "mounts that nobody serves"
 cat <&7 >/dev/null 2>&1

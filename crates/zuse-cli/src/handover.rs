@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use zuse::tools::Layers as _;
+use zuse::tools::{Layers as _, VdevErrors};
 use zuse::{Pool, TUNABLES};
 use zuse_codec::crypt::WrappingKey;
 use zuse_mount::{Link, ReleasedMounts};
@@ -62,7 +62,7 @@ use successor::{HandoverLimits, Successor, pulse};
 
 /// Version of the protocol on the socket. Any change of it, or of what `zuse_mount` sends, needs a
 /// new number.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// A version that no process speaks. A process that is asked for it answers that it listens.
 const NO_FORMAT: u32 = 0;
 
@@ -140,8 +140,7 @@ struct Offer<'a> {
     search: &'a [PathBuf],
     tuned: Vec<(&'static str, String)>,
     keys: Vec<(String, WrappingKey)>,
-    /// By guid of the vdev: reads, writes, checksums.
-    errors: Vec<(u64, [u64; 3])>,
+    errors: Vec<VdevErrors>,
     listener: &'a Listener,
     released: ReleasedMounts,
 }
@@ -181,7 +180,7 @@ impl Holder {
             search: &search,
             tuned: tuned(pool),
             keys,
-            errors: pool.spa().vdevs().error_counts(),
+            errors: pool.spa().vdevs().errors(),
             listener,
             released: self.mounts().release_file_systems(),
         };
@@ -311,9 +310,10 @@ impl Holder {
             link.put_secret(key.expose())?;
         }
         link.put(offer.errors.len() as u64)?;
-        for (guid, counts) in &offer.errors {
-            link.put(*guid)?;
-            counts.iter().try_for_each(|n| link.put(*n))?;
+        for of in &offer.errors {
+            let numbers = [of.guid, of.reads, of.writes, of.checksums];
+            numbers.into_iter().try_for_each(|n| link.put(n))?;
+            link.put(u64::from(of.too_many))?;
         }
         self.mounts().give(&offer.released, link)?;
         link.put(END)?;
@@ -397,7 +397,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     }
     // Errors that no one has seen yet must still appear in `zpool status`.
     let errors = take_errors(&mut link).or_cannot(cannot)?;
-    pool.spa().vdevs().add_error_counts(&errors);
+    pool.spa().vdevs().add_errors(&errors);
     let holder = Holder::new(pool, life);
     let all = holder.mounts().take(&mut link);
     all.map_err(|e| CommandError::new(format!("{}: {e}", cannot())))?;
@@ -424,11 +424,16 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     Ok((holder, listener))
 }
 
-fn take_errors(link: &mut Link) -> io::Result<Vec<(u64, [u64; 3])>> {
+fn take_errors(link: &mut Link) -> io::Result<Vec<VdevErrors>> {
     let mut errors = Vec::new();
     for _ in 0..link.take()? {
-        let guid = link.take()?;
-        errors.push((guid, [link.take()?, link.take()?, link.take()?]));
+        errors.push(VdevErrors {
+            guid: link.take()?,
+            reads: link.take()?,
+            writes: link.take()?,
+            checksums: link.take()?,
+            too_many: link.take()? != 0,
+        });
     }
     Ok(errors)
 }

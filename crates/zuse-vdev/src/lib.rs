@@ -42,8 +42,8 @@ pub use parity::vdev_asize as draid_asize;
 pub use ring::RingEntry;
 pub use size::SizeRule;
 pub use tree::{
-    Address, Change, Choice, Devices, Mark, OpenMode, Top, UberblockTargets, VdevClass, VdevStatus,
-    Vdevs,
+    Address, Change, Choice, Devices, Mark, OpenMode, Top, UberblockTargets, VdevClass, VdevErrors,
+    VdevStatus, Vdevs,
 };
 pub use verify::{BlockCheck, Verified};
 pub use watch::{Threshold, Thresholds};

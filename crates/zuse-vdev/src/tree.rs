@@ -29,7 +29,7 @@ pub use change::Change;
 pub use commit::UberblockTargets;
 pub use durable::Mark;
 pub use open::OpenMode;
-pub use status::VdevStatus;
+pub use status::{VdevErrors, VdevStatus};
 pub use uberblocks::Choice;
 
 use std::sync::Arc;

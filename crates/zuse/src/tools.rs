@@ -13,9 +13,9 @@ pub use zuse_dmu::{Dnode, Objset};
 pub use zuse_dsl::Dsl;
 pub use zuse_dsl::SendSource;
 pub use zuse_pool::{Pool as Spa, dedup};
-pub use zuse_vdev::Labels;
 pub use zuse_vdev::config::{AuxLabel, LabelConfig};
 pub use zuse_vdev::ring::{RingEntry, read_ring};
+pub use zuse_vdev::{Labels, VdevErrors};
 
 use crate::{Dataset, Pool};
 

@@ -120,34 +120,61 @@ fn of_node(node: &Node, top: Option<&Top>) -> VdevStatus {
     status
 }
 
-fn add_errors(node: &Node, counts: &[(u64, [u64; 3])]) {
-    if let Some((_, [reads, writes, checksums])) =
-        counts.iter().find(|(guid, _)| *guid == node.config.guid)
-    {
+/// Errors of a vdev, as one process hands them to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VdevErrors {
+    /// The guid of the vdev.
+    pub guid: u64,
+    /// Failed reads.
+    pub reads: u64,
+    /// Failed writes.
+    pub writes: u64,
+    /// Wrong checksums.
+    pub checksums: u64,
+    /// Whether it is a leaf that had too many of them, and is still used.
+    pub too_many: bool,
+}
+
+fn add_errors(node: &Node, errors: &[VdevErrors]) {
+    if let Some(of) = errors.iter().find(|of| of.guid == node.config.guid) {
         match &node.leaf {
             Some(leaf) => {
                 let all = leaf.counters();
-                all.read_errors.add(*reads);
-                all.write_errors.add(*writes);
-                all.checksum_errors.add(*checksums);
+                all.read_errors.add(of.reads);
+                all.write_errors.add(of.writes);
+                all.checksum_errors.add(of.checksums);
+                if of.too_many {
+                    leaf.set_degraded(Some(Aux::ErrorsExceeded));
+                }
             }
             None => {
-                node.unrecovered.add(*checksums);
+                node.unrecovered.add(of.checksums);
             }
         }
     }
-    node.children.iter().for_each(|c| add_errors(c, counts));
+    node.children.iter().for_each(|c| add_errors(c, errors));
 }
 
 impl Vdevs {
-    /// Errors of each vdev that has any, by its guid: reads, writes, checksums.
-    pub fn error_counts(&self) -> Vec<(u64, [u64; 3])> {
+    /// Each vdev that has errors, or that had too many before they were cleared.
+    pub fn errors(&self) -> Vec<VdevErrors> {
         let mut out = Vec::new();
         let mut left = vec![self.status()];
         while let Some(vdev) = left.pop() {
-            let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors];
-            if counts != [0; 3] {
-                out.push((vdev.guid, counts));
+            let health = Health::new(VdevState::Degraded, Aux::ErrorsExceeded);
+            let of = VdevErrors {
+                guid: vdev.guid,
+                reads: vdev.read_errors,
+                writes: vdev.write_errors,
+                checksums: vdev.checksum_errors,
+                too_many: vdev.health == health,
+            };
+            let none = VdevErrors {
+                guid: vdev.guid,
+                ..VdevErrors::default()
+            };
+            if of != none {
+                out.push(of);
             }
             left.extend(vdev.children);
         }
@@ -155,9 +182,9 @@ impl Vdevs {
     }
 
     /// Adds errors that another process counted before this one opened the pool.
-    pub fn add_error_counts(&self, counts: &[(u64, [u64; 3])]) {
+    pub fn add_errors(&self, errors: &[VdevErrors]) {
         for top in self.tops().iter() {
-            add_errors(&top.node, counts);
+            add_errors(&top.node, errors);
         }
     }
 }

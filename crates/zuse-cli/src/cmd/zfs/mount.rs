@@ -22,8 +22,7 @@ const PARTIAL: &str = "Contains partially-completed state from \"zfs receive -s\
 /// Mount a dataset at its mountpoint, or list what is mounted
 #[derive(Args, Debug)]
 pub struct Mount {
-    /// All filesystems that have a mountpoint and canmount=on; descendants are in the mount of
-    /// their parent
+    /// All filesystems that have a mountpoint and canmount=on
     #[arg(short, conflicts_with = "dataset")]
     all: bool,
     /// Mount options, as those of 'zuse mount'
