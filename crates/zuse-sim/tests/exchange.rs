@@ -2,6 +2,7 @@
 //! power cut at any moment. Acknowledged writes are there. Data that a device lacks is never read
 //! from it.
 
+mod opened;
 mod scrubbed;
 mod taken_up;
 
