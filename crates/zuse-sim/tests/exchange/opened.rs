@@ -3,8 +3,8 @@
 use super::*;
 
 /// Each side of a replacement has txgs that the other one lacks, and a third device is absent. By
-/// their DTLs both sides may lack the txgs around the attach. Only the checksum tells which side has
-/// a block.
+/// their DTLs both sides may lack the txgs around the attach. Only the checksum tells which side
+/// has a block.
 #[test]
 fn a_pool_is_read_and_resilvered_from_both_sides_of_a_replacement() {
     let disks: Vec<Device> = (0..4).map(disk).collect();
