@@ -219,3 +219,35 @@ fn a_block_that_may_not_be_there_blames_nobody() {
     assert!(errors().iter().sum::<u64>() <= 3, "{:?}", errors());
     assert_eq!(errors()[1], 1, "the whole copy");
 }
+
+#[test]
+fn errors_that_another_process_counted_are_added() {
+    let config = pool(vec![mirror(0, 20, &[10, 11]), top(disk(1, 12))]);
+    let (devices, vdevs) = create(&config);
+    let counters = |guid| vdevs.leaf(guid).unwrap();
+    counters(10).counters().checksum_errors.add(7);
+    counters(12).counters().read_errors.add(2);
+    vdevs.tops()[0].node.unrecovered.bump();
+    counters(11).set_degraded(Some(Aux::ErrorsExceeded));
+    let mut errors = vdevs.errors();
+    errors.sort();
+    let of = |guid, [reads, writes, checksums]: [u64; 3], too_many| VdevErrors {
+        guid,
+        reads,
+        writes,
+        checksums,
+        too_many,
+    };
+    let others = [of(10, [0, 0, 7], false), of(11, [0; 3], true)];
+    let mirror = of(20, [0, 0, 1], false);
+    assert_eq!(errors[..2], others);
+    assert_eq!(errors[2..], [of(12, [2, 0, 0], false), mirror]);
+    let find = |c: &VdevConfig| devices.get(c.guid);
+    let again = Vdevs::open(&config.vdev_tree, &find, OpenMode::import(true)).unwrap();
+    again.leaf(12).unwrap().counters().read_errors.bump();
+    again.add_errors(&errors);
+    let mut both = again.errors();
+    both.sort();
+    assert_eq!(both[..2], others);
+    assert_eq!(both[2..], [of(12, [3, 0, 0], false), mirror]);
+}
