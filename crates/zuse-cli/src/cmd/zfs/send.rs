@@ -10,7 +10,7 @@ use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter, nv_prin
 use zuse::{PlannedStream, SendPlan, SendRequest};
 
 use crate::date::clock_text;
-use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::nicenum::{nicebytes, nicenum};
 use crate::session::{Need, Session};
 
@@ -128,8 +128,7 @@ impl Send {
         for note in &plan.notes {
             session.ui.say(note);
         }
-        let speaks = self.verbose > 0 || self.parsable;
-        self.announce(session, &plan, speaks)?;
+        self.announce(session, &plan, self.speaks())?;
         if !self.dry_run {
             self.write(session, &plan)?;
         }
@@ -138,6 +137,11 @@ impl Send {
             // The errors were printed where they occurred.
             false => Err(CommandError::new("").into()),
         }
+    }
+
+    /// Whether it says what it sends.
+    fn speaks(&self) -> bool {
+        self.verbose > 0 || self.parsable
     }
 
     /// Refuses flags that mean nothing where a stream goes on, or where a part of one is sent.
@@ -270,8 +274,8 @@ impl Send {
             ..CommandError::new(format!("cannot resume send: {text}"))
         };
         let token = ResumeToken::parse(token).map_err(|e| failed(e.to_string()))?;
-        let pool = session.pool_for(&token.to_name, Need::Read)?;
-        if self.verbose > 0 {
+        // Programs learn in this way what a token says, also where its pool is not.
+        if self.speaks() {
             let text = format!(
                 "resume token contents:\n{}",
                 nv_print::text(&token.to_list())
@@ -282,6 +286,18 @@ impl Send {
                 session.ui.say_lines(&text);
             }
         }
+        let pool = session
+            .pool_for(&token.to_name, Need::Read)
+            .map_err(|stop| match stop {
+                Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => {
+                    let name = &token.to_name;
+                    failed(format!(
+                        "'{name}' used in the initial send no longer exists"
+                    ))
+                    .into()
+                }
+                stop => stop,
+            })?;
         let gone = |e: &zuse::Error| match e {
             zuse::Error::Refused { what, .. } if e.is_for(zuse::Refusal::Whole) => {
                 failed(what.to_string())
