@@ -7,10 +7,10 @@ version=v0.7.0 needs=1.24.13
 
 # The first Go that is new enough; Debian 12's own is not.
 for go in go /usr/local/go/bin/go /usr/lib/go-*/bin/go; do
-    found=$("$go" env GOVERSION 2>/dev/null) || continue
+    found=$("$go" env GOVERSION 2>/dev/null) && all="${all:-} $found" || continue
     [ "$(printf '%s\n' "$needs" "${found#go}" | sort -V | head -n 1)" != "$needs" ] || { GO=$go && break; }
 done
-[ -n "${GO:-}" ] || cannot "needs Go $needs or newer, in PATH or /usr/local/go (here: ${found:-none})"
+[ -n "${GO:-}" ] || cannot "needs Go $needs or newer, in PATH or /usr/local/go (here:${all:- none})"
 
 # Kept between runs: both programs, and the list of the tests.
 bin=$KEPT/zrepl-$version
