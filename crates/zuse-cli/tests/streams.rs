@@ -54,6 +54,18 @@ fn an_interrupted_stream_is_kept_and_gone_on_with() {
     assert!(token.starts_with("1-"), "{token}");
     let shown = env.ok(&format!("zstream token {}", token.trim()));
     assert!(shown.contains("toname = tank/home@one"), "{shown}");
+    // Clients give the flags of the first send again. As with OpenZFS they add to the token's.
+    let stream = |flags: &str| {
+        let line = format!("zfs send {flags}-t {}", token.trim());
+        let words: Vec<&str> = line.split(' ').collect();
+        let ran = env.command(&words).output().unwrap();
+        assert!(ran.status.success(), "{flags}: {:?}", ran.stderr);
+        ran.stdout
+    };
+    assert!(stream("") != stream("-c "), "the flag changes nothing");
+    assert!(stream("-w ") == stream("-wcLe "), "-w means the others");
+    let more = env.fails(2, &format!("zfs send -t {} tank/home@one", token.trim()));
+    assert!(more.starts_with("too many arguments\n"), "{more}");
     let rest = piped(
         &env,
         &format!("zfs send -t {}", token.trim()),

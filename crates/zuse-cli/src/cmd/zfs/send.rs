@@ -148,14 +148,16 @@ impl Send {
     fn check_flags(&self) -> Outcome {
         let of_packages = self.recursive || self.properties || self.received_only || self.holds;
         let of_sources = self.from.is_some() || self.all_from.is_some() || self.redact.is_some();
-        let of_blocks = self.large_blocks || self.compressed || self.raw;
-        let not_alone = of_packages || of_sources || of_blocks || self.skip_missing;
+        let of_blocks = self.large_blocks || self.compressed || self.raw || self.embed;
+        let not_alone = of_packages || of_sources;
         let is_snapshot = |name: &String| name.contains('@');
         let why = match () {
-            () if self.token.is_some() && (not_alone || self.saved || self.snapshot.is_some()) => {
+            // Flags for blocks are taken: clients give those of the first send again.
+            () if self.token.is_some() && (not_alone || self.saved) => {
                 "invalid flags combined with -t"
             }
-            () if self.saved && (not_alone || self.embed) => {
+            () if self.token.is_some() && self.snapshot.is_some() => "too many arguments",
+            () if self.saved && (not_alone || of_blocks) => {
                 "incompatible flags combined with saved send flag"
             }
             () if self.saved && self.snapshot.as_ref().is_some_and(is_snapshot) => {
@@ -273,7 +275,7 @@ impl Send {
             code: RESUME_FAILED,
             ..CommandError::new(format!("cannot resume send: {text}"))
         };
-        let token = ResumeToken::parse(token).map_err(|e| failed(e.to_string()))?;
+        let mut token = ResumeToken::parse(token).map_err(|e| failed(e.to_string()))?;
         // Programs learn in this way what a token says, also where its pool is not.
         if self.speaks() {
             let text = format!(
@@ -298,6 +300,11 @@ impl Send {
                 }
                 stop => stop,
             })?;
+        let asked = self.options();
+        token.large_blocks |= asked.large_blocks;
+        token.embed |= asked.embed;
+        token.compressed |= asked.compressed;
+        token.raw |= asked.raw;
         let gone = |e: &zuse::Error| match e {
             zuse::Error::Refused { what, .. } if e.is_for(zuse::Refusal::Whole) => {
                 failed(what.to_string())
