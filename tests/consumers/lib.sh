@@ -46,6 +46,7 @@ normalised() {
     sed -E -e "s|$T|/T|g; s|$KEPT|/KEPT|g; s|$(hostname)|HOST|g; s#\bz(tank|backup)\b#\1#g" \
         -e 's/[0-9]{4}-[0-9]{2}-[0-9]{2}[_:T-]?[0-9]{2}[:-]?[0-9]{2}[:-]?[0-9]{2}(-GMT[0-9+-]*)?/DATE/g; s/\b[0-9]{14}\b/DATE/g' \
         -e 's/\b1-[0-9a-f]+-[0-9a-f]+-[0-9a-f]{60,}/TOKEN/g; s/\b[0-9]{16,20}\b/GUID/g; s/_[0-9]{16,20}(_|\b)/_GUID\1/g' \
+        -e 's/[0-9]{8}_[0-9]{6}(_[0-9]{3})?/DATE/g; s/_G_[0-9a-f]{16}_/_G_GUID_/g' \
         -e 's/\b1[0-9]{9}\b/TIME/g; s/(TMPBZFS\.[^.]+)\.[^ ]+/\1.X/g; s/[0-9]{4}x{20,}/Nx/g; s/batch_[0-9]+/batch_N/g' \
         -e 's#(^| |=|file://)/tmp/[^ ]*#\1/tmp/X#g' |
         LC_ALL=C sort -u

@@ -338,37 +338,6 @@ fn promoting_says_which_names_stand_in_the_way() {
 }
 
 #[test]
-fn a_held_snapshot_stays_until_it_is_released() {
-    let env = TestEnv::with_pool();
-    env.ok("zfs create tank/a");
-    env.ok("zfs snapshot -r tank@s");
-    env.ok("zfs hold -r keep tank@s");
-    assert_eq!(
-        env.fails(1, "zfs hold keep tank/a@s"),
-        "cannot hold snapshot 'tank/a@s': tag already exists on this dataset\n"
-    );
-    let holds = env.ok("zfs holds -rH tank@s");
-    let names: Vec<&str> = holds.lines().filter_map(|l| l.split('\t').next()).collect();
-    assert_eq!(names, ["tank@s", "tank/a@s"]);
-    assert_eq!(
-        env.fails(1, "zfs destroy tank/a@s"),
-        "cannot destroy snapshot tank/a@s: it's being held. Run 'zfs holds -r tank/a@s' to see holders.\n"
-    );
-    env.ok("zfs destroy -d tank/a@s");
-    assert_eq!(
-        env.ok("zfs get -H -o value defer_destroy,userrefs tank/a@s"),
-        "on\n1\n"
-    );
-    assert_eq!(
-        env.fails(1, "zfs release other tank/a@s"),
-        "cannot release hold from snapshot 'tank/a@s': no such tag on this dataset\n"
-    );
-    env.ok("zfs release keep tank/a@s");
-    assert_eq!(env.ok("zfs list -H -t snapshot -o name"), "tank@s\n");
-    env.fails(2, "zfs hold .x tank@s");
-}
-
-#[test]
 fn bookmarks_are_made_of_snapshots_and_of_bookmarks() {
     let env = TestEnv::with_pool();
     env.ok("zfs create tank/a");

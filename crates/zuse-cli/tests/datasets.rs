@@ -446,3 +446,82 @@ fn owners_have_names_where_a_dataset_is_made() {
     );
     assert_eq!(env.ok("zfs list -Ho name -r tank"), "tank\ntank/q\n");
 }
+
+#[test]
+fn a_held_snapshot_stays_until_it_is_released() {
+    let env = TestEnv::with_pool();
+    env.ok("zfs create tank/a");
+    env.ok("zfs snapshot -r tank@s");
+    env.ok("zfs hold -r keep tank@s");
+    assert_eq!(
+        env.fails(1, "zfs hold keep tank/a@s"),
+        "cannot hold snapshot 'tank/a@s': tag already exists on this dataset\n"
+    );
+    let holds = env.ok("zfs holds -rH tank@s");
+    let names: Vec<&str> = holds.lines().filter_map(|l| l.split('\t').next()).collect();
+    assert_eq!(names, ["tank@s", "tank/a@s"]);
+    assert_eq!(
+        env.fails(1, "zfs destroy tank/a@s"),
+        "cannot destroy snapshot tank/a@s: it's being held. Run 'zfs holds -r tank/a@s' to see holders.\n"
+    );
+    // Each that is held is named, and the others stay.
+    let held = |name: &str| {
+        format!(
+            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders.\n"
+        )
+    };
+    assert_eq!(
+        env.fails(1, "zfs destroy -r tank@s"),
+        held("tank@s") + &held("tank/a@s")
+    );
+    env.ok("zfs snapshot tank/a@t");
+    env.ok("zfs snapshot tank/a@free");
+    env.ok("zfs hold keep tank/a@t");
+    assert_eq!(
+        env.fails(1, "zfs destroy tank/a@free,t,none,s"),
+        held("tank/a@s") + &held("tank/a@t")
+    );
+    assert_eq!(
+        env.fails(1, "zfs destroy -r tank/a"),
+        held("tank/a@s") + &held("tank/a@t")
+    );
+    env.ok("zfs release keep tank/a@t");
+    env.ok("zfs destroy tank/a@free,t");
+    env.ok("zfs destroy -d tank/a@s");
+    assert_eq!(
+        env.ok("zfs get -H -o value defer_destroy,userrefs tank/a@s"),
+        "on\n1\n"
+    );
+    assert_eq!(
+        env.fails(1, "zfs release other tank/a@s"),
+        "cannot release hold from snapshot 'tank/a@s': no such tag on this dataset\n"
+    );
+    env.ok("zfs release keep tank/a@s");
+    assert_eq!(env.ok("zfs list -H -t snapshot -o name"), "tank@s\n");
+    env.fails(2, "zfs hold .x tank@s");
+}
+
+/// As OpenZFS: `-p` prints without `-v`, and nothing is said of bookmarks.
+#[test]
+fn what_is_destroyed_is_said() {
+    let env = TestEnv::with_pool();
+    for line in [
+        "create -p tank/a/b",
+        "snapshot -r tank/a@s",
+        "snapshot tank/a@t",
+    ] {
+        env.ok(&format!("zfs {line}"));
+    }
+    env.ok("zfs bookmark tank/a@s #one");
+    env.ok("zfs bookmark tank/a@s #two");
+    assert_eq!(env.ok("zfs destroy -p tank/a#one"), "");
+    assert_eq!(env.ok("zfs destroy -v tank/a#two"), "");
+    assert_eq!(
+        env.ok("zfs destroy -p tank/a@t"),
+        "destroy\ttank/a@t\nreclaim\t0\n"
+    );
+    assert_eq!(
+        env.ok("zfs destroy -rp tank/a"),
+        "destroy\ttank/a/b@s\ndestroy\ttank/a/b\ndestroy\ttank/a@s\ndestroy\ttank/a\n"
+    );
+}

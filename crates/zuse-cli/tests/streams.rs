@@ -54,6 +54,18 @@ fn an_interrupted_stream_is_kept_and_gone_on_with() {
     assert!(token.starts_with("1-"), "{token}");
     let shown = env.ok(&format!("zstream token {}", token.trim()));
     assert!(shown.contains("toname = tank/home@one"), "{shown}");
+    // Clients give the flags of the first send again. As with OpenZFS they add to the token's.
+    let stream = |flags: &str| {
+        let line = format!("zfs send {flags}-t {}", token.trim());
+        let words: Vec<&str> = line.split(' ').collect();
+        let ran = env.command(&words).output().unwrap();
+        assert!(ran.status.success(), "{flags}: {:?}", ran.stderr);
+        ran.stdout
+    };
+    assert!(stream("") != stream("-c "), "the flag changes nothing");
+    assert!(stream("-w ") == stream("-wcLe "), "-w means the others");
+    let more = env.fails(2, &format!("zfs send -t {} tank/home@one", token.trim()));
+    assert!(more.starts_with("too many arguments\n"), "{more}");
     let rest = piped(
         &env,
         &format!("zfs send -t {}", token.trim()),
@@ -68,6 +80,35 @@ fn an_interrupted_stream_is_kept_and_gone_on_with() {
     assert_eq!(a, b);
     let guid = |name: &str| env.ok(&format!("zfs get -Hp -o value guid {name}"));
     assert_eq!(guid("tank/home@one"), guid("tank/copy@one"));
+}
+
+/// OpenZFS says what is in a token before it looks for the pool.
+#[test]
+fn a_token_of_a_pool_that_is_not_here_is_still_shown() {
+    let env = with_files();
+    let token = "1-eadabb296-e8-789c636064000310a501c49c50360710a715e5e7a69766a63040416445bb6a3cd7a2\
+        290a40363b92bafca4acd4e412060626a83a0cf9b4b4e2d412908c0e5c9e0d493ea9b224b518483ba8ea61d55f920\
+        f714515bf9b3fc3c396ef0648f29c60f9bcc4dc54a07c516a414e414e62495a7e512ed0c812fde2a2648724b09900\
+        d43e2191";
+    let contents = "resume token contents:\nnvlist version: 0\n\tfromguid = 0x94a20a5f25877859\n\
+        \tobject = 0x2\n\toffset = 0x2c0000\n\tbytes = 0x2e2540\n\ttoguid = 0xf784e1004f460f7a\n\
+        \ttoname = zreplplatformtest/src@b\n";
+    let gone =
+        "cannot resume send: 'zreplplatformtest/src@b' used in the initial send no longer exists\n";
+    for (options, out, err) in [
+        ("-nvt", contents, gone.to_owned()),
+        ("-nPt", contents, gone.to_owned()),
+        ("-nt", "", gone.to_owned()),
+        ("-t", "", gone.to_owned()),
+        ("-vt", "", format!("{contents}{gone}")),
+    ] {
+        let got = env.run(&format!("zfs send {options} {token}"));
+        assert_eq!(
+            (got.code, got.out.as_str(), got.err),
+            (255, out, err),
+            "{options}"
+        );
+    }
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl Destroy {
         tops.push(name.clone());
         let options = self.options().recursive(recursive);
         pool.destroy_datasets(&tops, options)
-            .or_cannot(|| cannot(name))?;
+            .map_err(|e| why_not(&pool, &all, &cannot(name), &e))?;
         automount::clear_places(&dirs);
         session.log(&pool);
         Ok(())
@@ -160,10 +160,6 @@ impl Destroy {
         if !pool.dsl().entry(name).is_ok_and(|e| e.bookmark.is_some()) {
             return Err(no_bookmark(name).into());
         }
-        self.show_step(session, name)?;
-        if self.dry_run {
-            return Ok(());
-        }
         pool.destroy_bookmark(name)
             .or_cannot(|| format!("cannot destroy '{name}'"))?;
         session.log(pool);
@@ -175,7 +171,7 @@ impl Destroy {
     }
 
     fn show_step(&self, session: &mut Session, name: &str) -> Outcome {
-        if self.parsable && (self.verbose || self.dry_run) {
+        if self.parsable {
             session.ui.line(format!("destroy\t{name}"))?;
         } else if self.verbose {
             session.ui.line(format!(
@@ -219,7 +215,7 @@ impl Destroy {
         for clone in &clones {
             self.show_step(session, clone)?;
         }
-        if self.verbose || self.dry_run {
+        if self.verbose || self.parsable || self.dry_run {
             for name in &total {
                 self.show_step(session, name)?;
             }
@@ -245,10 +241,12 @@ impl Destroy {
         }
         if !clones.is_empty() {
             let options = DestroyOptions::RECURSIVE.force(self.force);
-            pool.destroy_datasets(&clones, options).or_cannot(cannot)?;
+            pool.destroy_datasets(&clones, options)
+                .map_err(|e| why_not(pool, &clones, &cannot(), &e))?;
         }
+        let first = || format!("cannot destroy snapshot {}", names[0]);
         pool.destroy_snapshots(&names, self.options())
-            .map_err(|e| why_not(pool, &names, &e))?;
+            .map_err(|e| why_not(pool, &names, &first(), &e))?;
         session.log(pool);
         Ok(())
     }
@@ -286,10 +284,12 @@ fn no_bookmark(name: &str) -> CommandError {
     CommandError::new(format!("bookmark '{name}' does not exist."))
 }
 
-/// Why snapshots stay.
+/// Why datasets stay: a line for each snapshot that is held. Programs read from them which those
+/// are. `cannot` is for other reasons.
 fn why_not(
     pool: &std::sync::Arc<zuse::Pool>,
-    snapshots: &[String],
+    names: &[String],
+    cannot: &str,
     error: &zuse::Error,
 ) -> CommandError {
     let held = |name: &&String| {
@@ -297,15 +297,17 @@ fn why_not(
             .and_then(|d| d.stat())
             .is_ok_and(|s| s.holds > 0)
     };
-    if error.is(zuse::Errno::BUSY)
-        && let Some(name) = snapshots.iter().find(held)
-    {
-        return CommandError::new(format!(
-            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
-        ));
+    let mut lines = Vec::new();
+    if error.is(zuse::Errno::BUSY) {
+        let snapshots = names.iter().filter(|name| name.contains('@'));
+        lines.extend(snapshots.filter(held).map(|name| {
+            format!("cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders.")
+        }));
     }
-    let first = snapshots.first().map_or("", String::as_str);
-    explain(&format!("cannot destroy snapshot {first}"), error, false)
+    match lines.is_empty() {
+        true => explain(cannot, error, false),
+        false => CommandError::of_lines(&lines.join("\n")),
+    }
 }
 
 /// First and last of each run of neighbours among the chosen snapshots.

@@ -10,7 +10,7 @@ use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamWriter, nv_prin
 use zuse::{PlannedStream, SendPlan, SendRequest};
 
 use crate::date::clock_text;
-use crate::error::{CommandError, Explain, Outcome, Stop, explain};
+use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
 use crate::nicenum::{nicebytes, nicenum};
 use crate::session::{Need, Session};
 
@@ -128,8 +128,7 @@ impl Send {
         for note in &plan.notes {
             session.ui.say(note);
         }
-        let speaks = self.verbose > 0 || self.parsable;
-        self.announce(session, &plan, speaks)?;
+        self.announce(session, &plan, self.speaks())?;
         if !self.dry_run {
             self.write(session, &plan)?;
         }
@@ -140,18 +139,25 @@ impl Send {
         }
     }
 
+    /// Whether it says what it sends.
+    fn speaks(&self) -> bool {
+        self.verbose > 0 || self.parsable
+    }
+
     /// Refuses flags that mean nothing where a stream goes on, or where a part of one is sent.
     fn check_flags(&self) -> Outcome {
         let of_packages = self.recursive || self.properties || self.received_only || self.holds;
         let of_sources = self.from.is_some() || self.all_from.is_some() || self.redact.is_some();
-        let of_blocks = self.large_blocks || self.compressed || self.raw;
-        let not_alone = of_packages || of_sources || of_blocks || self.skip_missing;
+        let of_blocks = self.large_blocks || self.compressed || self.raw || self.embed;
+        let not_alone = of_packages || of_sources;
         let is_snapshot = |name: &String| name.contains('@');
         let why = match () {
-            () if self.token.is_some() && (not_alone || self.saved || self.snapshot.is_some()) => {
+            // Flags for blocks are taken: clients give those of the first send again.
+            () if self.token.is_some() && (not_alone || self.saved) => {
                 "invalid flags combined with -t"
             }
-            () if self.saved && (not_alone || self.embed) => {
+            () if self.token.is_some() && self.snapshot.is_some() => "too many arguments",
+            () if self.saved && (not_alone || of_blocks) => {
                 "incompatible flags combined with saved send flag"
             }
             () if self.saved && self.snapshot.as_ref().is_some_and(is_snapshot) => {
@@ -269,9 +275,9 @@ impl Send {
             code: RESUME_FAILED,
             ..CommandError::new(format!("cannot resume send: {text}"))
         };
-        let token = ResumeToken::parse(token).map_err(|e| failed(e.to_string()))?;
-        let pool = session.pool_for(&token.to_name, Need::Read)?;
-        if self.verbose > 0 {
+        let mut token = ResumeToken::parse(token).map_err(|e| failed(e.to_string()))?;
+        // Programs learn in this way what a token says, also where its pool is not.
+        if self.speaks() {
             let text = format!(
                 "resume token contents:\n{}",
                 nv_print::text(&token.to_list())
@@ -282,6 +288,23 @@ impl Send {
                 session.ui.say_lines(&text);
             }
         }
+        let pool = session
+            .pool_for(&token.to_name, Need::Read)
+            .map_err(|stop| match stop {
+                Stop::Failed(e) if e.meaning == Meaning::NoSuchPool => {
+                    let name = &token.to_name;
+                    failed(format!(
+                        "'{name}' used in the initial send no longer exists"
+                    ))
+                    .into()
+                }
+                stop => stop,
+            })?;
+        let asked = self.options();
+        token.large_blocks |= asked.large_blocks;
+        token.embed |= asked.embed;
+        token.compressed |= asked.compressed;
+        token.raw |= asked.raw;
         let gone = |e: &zuse::Error| match e {
             zuse::Error::Refused { what, .. } if e.is_for(zuse::Refusal::Whole) => {
                 failed(what.to_string())
