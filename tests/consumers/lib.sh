@@ -48,7 +48,7 @@ normalised() {
         -e 's/\b1-[0-9a-f]+-[0-9a-f]+-[0-9a-f]{60,}/TOKEN/g; s/\b[0-9]{16,20}\b/GUID/g; s/_[0-9]{16,20}(_|\b)/_GUID\1/g' \
         -e 's/[0-9]{8}_[0-9]{6}(_[0-9]{3})?/DATE/g; s/_G_[0-9a-f]{16}_/_G_GUID_/g' \
         -e 's/\b1[0-9]{9}\b/TIME/g; s/(TMPBZFS\.[^.]+)\.[^ ]+/\1.X/g; s/[0-9]{4}x{20,}/Nx/g; s/batch_[0-9]+/batch_N/g' \
-        -e 's#(^| |=|file://)/tmp/[^ ]*#\1/tmp/X#g' |
+        -e 's#(^| |=|file://)/tmp/([^ \\]|\\.)*#\1/tmp/X#g' |
         LC_ALL=C sort -u
 }
 

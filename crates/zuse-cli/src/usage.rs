@@ -6,6 +6,8 @@
 
 #[cfg(test)]
 mod chapters;
+#[cfg(test)]
+mod clients;
 mod openzfs;
 mod refusals;
 #[cfg(test)]
