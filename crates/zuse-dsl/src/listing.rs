@@ -40,6 +40,13 @@ impl ListedKinds {
         snapshots: false,
         bookmarks: false,
     };
+    /// Filesystems, volumes and snapshots.
+    pub const WITH_SNAPSHOTS: Self = Self {
+        filesystems: true,
+        volumes: true,
+        snapshots: true,
+        bookmarks: false,
+    };
     /// Everything.
     pub const ALL: Self = Self {
         filesystems: true,

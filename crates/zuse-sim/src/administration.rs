@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, Errno, NewerSnapshots, Pool, Recursion, Result};
+use zuse::{
+    Credentials, DestroyOptions, Errno, ListedKinds, NewerSnapshots, Pool, Recursion, Result,
+};
 use zuse_base::{Entropy, Error, SeededPrng};
 
 /// Files by number.
@@ -458,7 +460,7 @@ impl<'a> Administration<'a> {
         }
         let mut found: Vec<String> = self
             .pool
-            .list(&self.top, None, true)?
+            .list(&self.top, None, ListedKinds::WITH_SNAPSHOTS)?
             .into_iter()
             .map(|l| l.name)
             .collect();

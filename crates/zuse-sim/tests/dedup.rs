@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zuse::dedup::Prune;
-use zuse::tools::Layers as _;
-use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, DestroyOptions, Errno, FileSystem, PoolAccess};
+use zuse::tools::{FileSystem, Layers as _, Zap, ZapValue};
+use zuse::{Credentials, DestroyOptions, Errno, ListedKinds, PoolAccess};
 use zuse_base::{Entropy, ManualClock, ObjectId, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
@@ -420,18 +419,22 @@ fn pools_that_openzfs_deduplicated_in_are_written_until_nothing_is_left() {
         let pool = open_whole(Environment::default(), &devices, &access).expect("open");
         sound_tables(&pool, name);
         let before = tables(&pool);
-        let datasets = pool.list(&pool.name(), None, false).expect("list");
+        let datasets = pool
+            .list(&pool.name(), None, ListedKinds::HEADS)
+            .expect("list");
         for dataset in &datasets {
             let Ok(fs) = pool.file_system(&dataset.name) else {
                 continue;
             };
             empty(&pool, &fs, name);
         }
-        let snapshots: Vec<String> = (pool.list(&pool.name(), None, true).expect("list"))
-            .into_iter()
-            .filter(|l| l.name.contains('@'))
-            .map(|l| l.name)
-            .collect();
+        let snapshots: Vec<String> = (pool
+            .list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)
+            .expect("list"))
+        .into_iter()
+        .filter(|l| l.name.contains('@'))
+        .map(|l| l.name)
+        .collect();
         if !snapshots.is_empty() {
             let gone = pool.destroy_snapshots(&snapshots, DestroyOptions::ONE);
             gone.expect("destroyed");

@@ -8,10 +8,8 @@ mod taken_up;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
-use zuse::{
-    Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevWorkKind, VdevWorkOrder,
-};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, Offline, PoolAccess, Shape, TopSpec, VdevWorkKind, VdevWorkOrder};
 use zuse::{VdevClass, VdevKind};
 use zuse_base::{Entropy, Errno, SeededPrng, Span, Txg};
 use zuse_check::{Depth, check};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, PoolAccess, Shape, TopSpec, VdevClass};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, ListedKinds, PoolAccess, Shape, TopSpec, VdevClass};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng, Span};
 use zuse_device::{BlockDevice, Fault, FaultyDevice, MemDevice, Op, Rule};
 use zuse_pool::{Environment, FailMode, VdevSpec};
@@ -507,7 +507,7 @@ fn a_pool_that_is_suspended_anywhere_in_a_txg_can_be_looked_at() {
         let (pool, fs) = (b.pool.clone(), b.fs.clone());
         let looked = aside(move || -> Result<usize> {
             let _ = (pool.vdev_status(), pool.config(), pool.spa().space());
-            let n = pool.list("tank", None, true)?.len();
+            let n = pool.list("tank", None, ListedKinds::WITH_SNAPSHOTS)?.len();
             pool.dataset("tank/child")?.property("compression")?;
             assert_eq!(read(&fs, "old")?.len(), LEN);
             assert_eq!(read(&fs, "new")?.len(), LEN);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, PoolAccess};
+use zuse::{Credentials, DestroyOptions, ListedKinds, PoolAccess};
 use zuse_base::{Error, Result, SeededPrng};
 use zuse_check::{Depth, Finding, Problem, check};
 use zuse_device::BlockDevice;
@@ -80,7 +80,7 @@ fn change(pool: &Arc<zuse::Pool>) -> Result<()> {
         Err(Error::Refused { .. } | Error::Unsupported { .. }) => Ok(()),
         other => other,
     };
-    let all = pool.list(&pool.name(), None, true)?;
+    let all = pool.list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)?;
     for item in all.iter().filter(|i| !i.name.contains(['@', '#'])) {
         let Ok(tree) = of_dataset(pool, &item.name) else {
             continue;

@@ -13,7 +13,7 @@ use zuse::stream::record::{
     Record, SpillRecord, WriteRecord,
 };
 use zuse::stream::{StreamWriter, features};
-use zuse::{Error, Pool, ReceiveRequest};
+use zuse::{Error, ListedKinds, Pool, ReceiveRequest};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_sim::memory_pool::{memory_pool, narrow};
 use zuse_sim::round_trip::prove_around;
@@ -111,7 +111,7 @@ fn refused(pool: &Arc<Pool>, what: &str, bytes: &[u8]) -> String {
         "{what}: {error:?}"
     );
     let names: Vec<_> = pool
-        .list("tank", None, true)
+        .list("tank", None, ListedKinds::WITH_SNAPSHOTS)
         .unwrap()
         .into_iter()
         .map(|l| l.name)
@@ -507,7 +507,7 @@ fn a_package_reaches_nothing_beside_its_target() {
             };
             let done = pool.receive(&bytes[..], &request, &mut |_| {});
             let names: Vec<_> = pool
-                .list("tank", None, false)
+                .list("tank", None, ListedKinds::HEADS)
                 .unwrap()
                 .into_iter()
                 .map(|l| l.name)

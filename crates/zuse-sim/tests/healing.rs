@@ -6,8 +6,8 @@ use zuse::stream::record::Record;
 use zuse::stream::{Healing, SendOptions};
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, Errno, KeyMaterial, NewVolume, Pool, PoolAccess, ReceiveRequest, Recursion,
-    SendRequest,
+    Credentials, Errno, KeyMaterial, ListedKinds, NewVolume, Pool, PoolAccess, ReceiveRequest,
+    Recursion, SendRequest,
 };
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
@@ -325,7 +325,10 @@ fn blocks_on_mirrors_and_raidz_and_in_gangs_are_healed() {
         let prng = SeededPrng::new(7);
         let top = format!("{}@heal", pool.name());
         pool.snapshot(&[top], Recursion::Below, &[]).unwrap();
-        for entry in pool.list(&pool.name(), None, true).unwrap() {
+        for entry in pool
+            .list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)
+            .unwrap()
+        {
             let snap = entry.name;
             if !snap.ends_with("@heal") {
                 continue;

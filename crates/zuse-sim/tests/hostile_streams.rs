@@ -12,10 +12,10 @@ use std::sync::Arc;
 use counting::Counting;
 use zuse::stream::record::{Header, Record};
 use zuse::stream::{SendOptions, StreamError, StreamReader, examine};
-use zuse::tools::Layers as _;
+use zuse::tools::{Layers as _, XattrMode};
 use zuse::{
-    Credentials, DestroyOptions, Errno, Error, KeyMaterial, NewVolume, NewerSnapshots, Pool,
-    ReceiveRequest, Recursion, SendRequest, XattrMode,
+    Credentials, DestroyOptions, Errno, Error, KeyMaterial, ListedKinds, NewVolume, NewerSnapshots,
+    Pool, ReceiveRequest, Recursion, SendRequest,
 };
 use zuse_base::{Entropy, SeededPrng};
 use zuse_sim::hostile_stream::{Parts, changed};
@@ -204,7 +204,10 @@ fn has_flaw(bytes: &[u8]) -> bool {
 /// The user-visible state of a dataset.
 fn seen(pool: &Arc<Pool>, name: &str) -> Vec<(String, u64)> {
     let dsl = pool.dsl();
-    let list = pool.list(name, None, true).unwrap().into_iter();
+    let list = pool
+        .list(name, None, ListedKinds::WITH_SNAPSHOTS)
+        .unwrap()
+        .into_iter();
     list.map(|l| {
         (
             l.name.clone(),
@@ -280,7 +283,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
                 Ok(None) => {}
                 Err(e) => assert!(left(e)),
             }
-            for entry in pool.list("tank", Some(1), false).unwrap() {
+            for entry in pool.list("tank", Some(1), ListedKinds::HEADS).unwrap() {
                 if !["tank", "tank/d", "tank/e"].contains(&entry.name.as_str()) {
                     pool.destroy_dataset(&entry.name, DestroyOptions::RECURSIVE.force(true))
                         .unwrap();

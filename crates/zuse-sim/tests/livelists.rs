@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zuse::tools::Layers as _;
 use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, DestroyOptions, NewerSnapshots, Pool, PoolAccess, Recursion};
+use zuse::{Credentials, DestroyOptions, ListedKinds, NewerSnapshots, Pool, PoolAccess, Recursion};
 use zuse_base::{Entropy, ObjectId, SeededPrng};
 use zuse_check::{Depth, Finding, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
@@ -235,7 +235,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
 fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
     let prng = SeededPrng::new(seed);
     for round in 0..40 {
-        let Ok(all) = pool.list("tank", None, true) else {
+        let Ok(all) = pool.list("tank", None, ListedKinds::WITH_SNAPSHOTS) else {
             return;
         };
         let heads: Vec<String> = all.into_iter().map(|l| l.name).collect();
@@ -263,7 +263,7 @@ fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
 /// A file beside those of the history, new or overwritten.
 fn write_to_a_clone(pool: &Arc<Pool>, step: u64) -> zuse::Result<()> {
     let mut clones = Vec::new();
-    for listed in pool.list("tank", None, true)? {
+    for listed in pool.list("tank", None, ListedKinds::WITH_SNAPSHOTS)? {
         let name = listed.name;
         if !name.contains('@') && pool.dataset(&name)?.stat()?.origin.is_some() {
             clones.push(name);

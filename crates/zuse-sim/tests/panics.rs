@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, PoolAccess, Recursion};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, PoolAccess, Recursion};
 use zuse_base::tripwire::at;
 use zuse_base::{Error, Result, Txg};
 use zuse_check::{Depth, check};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, ListedKinds, Pool, PoolAccess};
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::Environment;
@@ -145,7 +145,9 @@ fn the_golden_pool_with_a_removed_vdev_is_written() {
     let golden = Golden::load("removed");
     let devices = golden.block_devices();
     let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
-    let names = pool.list("removed", None, true).expect("list");
+    let names = pool
+        .list("removed", None, ListedKinds::WITH_SNAPSHOTS)
+        .expect("list");
     let own = names.iter().filter(|l| !l.name.contains('@')).count();
     pool.create_filesystem("removed/new", &[], (0, 0))
         .expect("create");

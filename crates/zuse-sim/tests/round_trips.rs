@@ -2,7 +2,7 @@
 //! (`zuse_sim::round_trip`). `ZUSE_SIM_TRIPS=FROM..TO` runs other seeds.
 
 use zuse::tools::Layers as _;
-use zuse::{PoolAccess, ReceiveRequest, SendRequest};
+use zuse::{ListedKinds, PoolAccess, ReceiveRequest, SendRequest};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_pool::Environment;
 use zuse_sim::golden::{Golden, open_whole};
@@ -69,7 +69,7 @@ fn golden_datasets_arrive_as_they_were_sent() {
         from.try_keys(&golden.keys()).unwrap();
         let to = new_pool("tank", 12).unwrap();
         for (n, entry) in from
-            .list(&from.name(), None, true)
+            .list(&from.name(), None, ListedKinds::WITH_SNAPSHOTS)
             .unwrap()
             .iter()
             .enumerate()

@@ -108,6 +108,12 @@ pub struct Health {
     pub why: Aux,
 }
 
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
 impl Health {
     /// All is well.
     pub const GOOD: Self = Self::new(VdevState::Healthy, Aux::None);

@@ -172,11 +172,7 @@ pub use zuse_vdev::{
     Address, Aux, FoundDevices, FoundPool, Health, IndirectConfig, OpFigures, PoolConfig,
     PoolState, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
-pub use zuse_zpl::{
-    Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Hashing, LookedUp,
-    ManifestEntry, QuotaKind, QuotaOwner, RenameFlags, SetAttr, StatFs, TimeSet, Wanted, Whence,
-    WriteOptions, XattrMode, Znode,
-};
+pub use zuse_zpl::{Change, ChangeKind, Credentials, QuotaKind, QuotaOwner};
 
 /// The problems that the offline checker finds ([`Pool::check`]).
 pub mod check {

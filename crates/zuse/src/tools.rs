@@ -5,6 +5,7 @@
 
 pub mod traverse;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use zuse_dmu::sa::{Attr, FLAG_PROJID, SA_BONUS, SaTable, SaView, ZNODE_BONUS, dxattr};
@@ -17,7 +18,12 @@ pub use zuse_vdev::Labels;
 pub use zuse_vdev::config::{AuxLabel, LabelConfig};
 pub use zuse_vdev::ring::{RingEntry, read_ring};
 
-use crate::{Dataset, Pool};
+pub use zuse_zpl::{
+    Attr as FileAttr, Attributes, DirEntry, FileSystem, Hashing, LookedUp, ManifestEntry,
+    RenameFlags, SetAttr, StatFs, TimeSet, Wanted, Whence, WriteOptions, XattrMode, Znode,
+};
+
+use crate::{Dataset, Pool, Result};
 
 /// The layers below a pool.
 pub trait Layers {
@@ -26,6 +32,24 @@ pub trait Layers {
 
     /// The dataset layer.
     fn dsl(&self) -> &Arc<Dsl>;
+
+    /// The file system of a dataset or snapshot, by its full name: the open one, or a newly opened
+    /// one. A snapshot, and everything in a pool opened for reading, is read-only.
+    ///
+    /// While it exists, its dataset is neither rolled back nor destroyed. Programs use
+    /// [`Pool::files`].
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; or it cannot be read.
+    fn file_system(&self, name: &str) -> Result<Arc<FileSystem>>;
+
+    /// Says which unlinked objects are in use in a dataset that will be opened: another process has
+    /// handed them over. Its file system frees no unlinked objects until
+    /// [`FileSystem::free_unlinked_again`].
+    ///
+    /// # Errors
+    /// `Refused(NOENT)`; or it cannot be read.
+    fn keep_unlinked(&self, dataset: &str, objects: HashSet<u64>) -> Result<()>;
 }
 
 impl Layers for Pool {
@@ -35,6 +59,14 @@ impl Layers for Pool {
 
     fn dsl(&self) -> &Arc<Dsl> {
         Self::dsl(self)
+    }
+
+    fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
+        Self::file_system(self, name)
+    }
+
+    fn keep_unlinked(&self, dataset: &str, objects: HashSet<u64>) -> Result<()> {
+        Self::keep_unlinked(self, dataset, objects)
     }
 }
 

@@ -26,11 +26,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zuse::tools::Layers as _;
-use zuse::{
-    Credentials, DeviceAccess, Environment, FileDevice, FileSystem, Limits, ObjectId, Pool,
-    PoolAccess, Search,
-};
+use zuse::tools::{Layers as _, FileSystem};
+use zuse::{Credentials, DeviceAccess, Environment, FileDevice, Limits, ObjectId, Pool, PoolAccess, Search};
 use zuse_device::RecordingDevice;
 use zuse_dmu::zap::{Zap, ZapOptions, measure};
 use zuse_pool::VdevSpec;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use zuse_base::sync::Mutex;
 
 use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
-use zuse::{Credentials, Errno, FileSystem};
+use zuse::tools::FileSystem;
+use zuse::{Credentials, Errno};
 use zuse_base::Timestamp;
 use zuse_mount::Change;
 use zuse_zpl::{

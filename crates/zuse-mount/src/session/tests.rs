@@ -2,6 +2,7 @@ use super::*;
 
 use std::path::Path;
 
+use zuse::tools::Layers as _;
 use zuse::{Environment, NewDevice, NewPool, Pool, PoolAccess, Search};
 
 use crate::pool::PoolTree;

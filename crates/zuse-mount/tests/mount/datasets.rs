@@ -6,6 +6,7 @@ use std::sync::Arc;
 use zuse::DestroyOptions;
 use zuse::NewerSnapshots;
 use zuse::Recursion;
+use zuse::tools::Layers as _;
 
 use zuse_mount::{MountServer, ServerOptions};
 

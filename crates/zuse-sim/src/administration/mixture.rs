@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
-use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, FileSystem, KeyMaterial, Pool, ReceiveRequest, Result};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, DestroyOptions, KeyMaterial, ListedKinds, Pool, ReceiveRequest, Result};
 use zuse_base::Entropy;
 use zuse_zpl::{WriteOptions, Znode};
 
@@ -126,7 +126,7 @@ impl<'a> Administration<'a> {
     /// # Errors
     /// It cannot be destroyed.
     pub fn clear_partial(&self) -> Result<()> {
-        for listed in self.pool.list(&self.top, None, false)? {
+        for listed in self.pool.list(&self.top, None, ListedKinds::HEADS)? {
             if self.is_partial(&listed.name) {
                 self.pool
                     .destroy_dataset(&listed.name, DestroyOptions::RECURSIVE)?;

@@ -1,6 +1,7 @@
 //! Scans that continue after the pool was opened again.
 
 use super::*;
+use zuse::tools::Layers as _;
 
 /// A device does not take some of what it lacks, in a part of a resilver that ends before the pool
 /// is closed. The process that resumes it does not come to those blocks again.

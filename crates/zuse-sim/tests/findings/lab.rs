@@ -4,8 +4,8 @@
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, Pool, Recursion, XattrMode};
+use zuse::tools::{Layers as _, XattrMode};
+use zuse::{Credentials, Pool, Recursion};
 use zuse_base::{Entropy, Error, ObjectId, Result, SeededPrng};
 use zuse_check::{Depth, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
-use zuse::{BlockDevice, Credentials, Environment, FileSystem, Pool, PoolAccess, XattrMode};
+use zuse::tools::{FileSystem, Layers as _, XattrMode};
+use zuse::{BlockDevice, Credentials, Environment, Pool, PoolAccess};
 use zuse_base::ObjectId;
 use zuse_device::{MemDevice, RecordingDevice};
 use zuse_dmu::zap::{Zap, ZapOptions};
