@@ -10,7 +10,7 @@ use crate::context::Dsl;
 use crate::dataset::Dataset;
 use crate::space::available;
 
-/// Figures of a head or snapshot; bytes unless said.
+/// Figures of a head or snapshot; bytes unless a line says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
     /// Full name.

@@ -468,7 +468,7 @@ impl PoolMounts {
         if inside.is_empty() {
             return;
         }
-        outer.iter().for_each(|server| server.settle_cache());
+        outer.iter().for_each(|server| server.wait_for_notices());
         for server in inside.iter().filter(|s| s.is_unmounted()) {
             let (dataset, at) = (server.dataset(), server.mount_point().to_owned());
             // One that cannot be mounted again is shown as not mounted.

@@ -346,7 +346,7 @@ impl Pool {
         drop(config);
         let events = self.events();
         events.belong_to(subject, self.env.clock.clone());
-        events.set_most(self.limits().events_kept);
+        events.set_capacity(self.limits().events_kept);
     }
 
     /// Triggered by a thread that panics where it may have left an inconsistent state.
@@ -403,7 +403,7 @@ impl Pool {
         };
         self.txgs.set_bounds(new.txg_timeout, bounds);
         self.allow_values();
-        self.events().set_most(new.events_kept);
+        self.events().set_capacity(new.events_kept);
         if let Some(mos) = self.mos.get() {
             mos.set_settings(self.mos_settings());
         }

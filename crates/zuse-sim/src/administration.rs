@@ -143,7 +143,7 @@ impl<'a> Administration<'a> {
         for step in 1..=steps {
             let result = self
                 .step()
-                .and_then(|()| self.prove(step % 16 == 0 || step == steps))
+                .and_then(|()| self.check(step % 16 == 0 || step == steps))
                 .and_then(|()| more(self.pool));
             if let Err(e) = result {
                 let from = self.done.len().saturating_sub(8);
@@ -433,7 +433,7 @@ impl<'a> Administration<'a> {
     }
 
     /// Compares the pool with the model, and its accounting with a recount.
-    fn prove(&mut self, content: bool) -> Result<()> {
+    fn check(&mut self, content: bool) -> Result<()> {
         self.pool.sync()?;
         if self.mixed {
             self.trail = vec![self.model()];

@@ -7,7 +7,7 @@ use zuse::stream::StreamReader;
 use zuse::stream::record::Record;
 use zuse::tools::Layers as _;
 use zuse::{ListedKinds, Pool, ReceiveRequest, Recursion, SendRequest};
-use zuse_sim::round_trip::{new_pool, prove, sent};
+use zuse_sim::round_trip::{check_pool, new_pool, sent};
 
 fn package(pool: &Arc<Pool>, to: &str, from: Option<&str>) -> Vec<u8> {
     let request = SendRequest {
@@ -90,7 +90,7 @@ fn cost(count: usize) -> u64 {
     to.receive(&bytes[..], &request, &mut |_| {}).unwrap();
     let cost = lookups(&to) - before;
     assert_eq!(names(&from, "src/t"), names(&to, "tank/t"));
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     to.close().unwrap();
     from.close().unwrap();
     cost

@@ -442,9 +442,9 @@ fn a_child_of_raidz_that_sits_out_is_not_read() {
     assert!(pool.set_vdev_property(guids[1], "sit_out", "on").is_err());
     pool.set_vdev_property(guids[3], "sit_out", "on")
         .expect("set");
-    let said = pool.vdev_properties(&guids[3..4], Some(&["sit_out".into()]));
-    let said = said.expect("get")[0].properties[0].value.clone();
-    assert_eq!(said.as_deref(), Some("on"));
+    let found = pool.vdev_properties(&guids[3..4], Some(&["sit_out".into()]));
+    let found = found.expect("get")[0].properties[0].value.clone();
+    assert_eq!(found.as_deref(), Some("on"));
     let before = reads();
     let fs = pool.file_system("tank").expect("file system");
     assert_eq!(read(&fs, "f").expect("read"), noise(1, 40 << 17));

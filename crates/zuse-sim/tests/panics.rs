@@ -142,7 +142,7 @@ fn must_be_left_alone(b: &Bench, place: &str) {
     std::thread::sleep(Duration::from_millis(700));
     assert!(labels(&b.device) == before, "{place}: an uberblock came");
     let closed = caught(|| b.pool.close());
-    assert!(closed.is_err(), "{place}: what is lost is said");
+    assert!(closed.is_err(), "{place}: the loss is an error");
 }
 
 /// The labels at both ends of the device, with the rings of uberblocks.

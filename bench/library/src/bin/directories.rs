@@ -175,7 +175,7 @@ impl Watch {
         let seconds = self.at.elapsed().as_secs_f64();
         let cpu = (cpu() - self.cpu).as_secs_f64();
         let rate = count as f64 / seconds;
-        let t = device.tally();
+        let t = device.counts();
         println!(
             "{{\"what\": \"{what}\", \"count\": {count}, \"seconds\": {seconds:.6}, \"cpu\": {cpu:.6}, \"rate\": {rate:.0}, \
              \"reads\": {}, \"read_bytes\": {}, \"writes\": {}, \"written_bytes\": {}, \"peak_kib\": {}{more}}}",

@@ -49,7 +49,7 @@ fn what_a_device_did_not_take_before_is_filled_by_whoever_takes_the_resilver_up(
 
     let pool = open(&disks);
     pool.finish_scan().expect("done");
-    settle(&pool);
+    wait_until_idle(&pool);
     assert!(pool.spa().lacking().is_empty());
     pool.detach(guid_of(&pool, "/d/0")).expect("not needed");
     pool.drop_cache();
