@@ -124,6 +124,7 @@ impl Event {
 
 /// An event in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PostedEvent {
     /// Its number; they count from 1.
     pub eid: u64,
@@ -152,6 +153,7 @@ pub struct Subject {
 
 /// Events after a position, in the order in which they were posted.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct EventBatch {
     /// Those that are still kept, oldest first.
     pub events: Vec<Arc<PostedEvent>>,

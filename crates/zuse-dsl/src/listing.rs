@@ -58,6 +58,7 @@ impl ListedKinds {
 
 /// A listed dataset, snapshot or bookmark.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ListedDataset {
     /// Full name.
     pub name: String,

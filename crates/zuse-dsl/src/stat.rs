@@ -12,6 +12,7 @@ use crate::space::available;
 
 /// Figures of a head or snapshot; bytes unless a line says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Stat {
     /// Full name.
     pub name: String,

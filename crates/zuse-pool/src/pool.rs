@@ -44,6 +44,7 @@ pub struct Host {
 
 /// What happens to callers while a pool is suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FailMode {
     /// They wait until `zpool clear`.
     #[default]

@@ -203,7 +203,7 @@ fn of_log(
 ) -> zuse_base::Result<()> {
     let mut logs = Vec::new();
     pool.dsl().visit_log(&dataset.log_header()?, &mut |met| {
-        if let zuse::LogItem::Block(bp) = met {
+        if let zuse::tools::LogItem::Block(bp) = met {
             logs.push(*bp);
         }
         Ok(true)

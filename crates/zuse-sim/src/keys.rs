@@ -302,7 +302,10 @@ impl Keys {
         let (Some(name), key) = (self.any(), self.a_key()) else {
             return Ok(());
         };
-        let result = pool.change_key(&name, &key.material(), key.format, key.rounds(), "prompt");
+        let material = key.material();
+        let mut change = zuse::KeyChange::new(&material, key.format);
+        change.rounds = key.rounds();
+        let result = pool.change_key(&name, &change);
         let what = format!("change-key {name} {}", key.format_name());
         if !self.tried("change-key", what, result)? {
             return Ok(());

@@ -454,7 +454,7 @@ fn keys_and_logs(whole: &Arc<zuse::Pool>) -> Result<(Keys, Vec<BlockPointer>)> {
         }
         if !dataset.is_snapshot() {
             whole.dsl().visit_log(&dataset.log_header()?, &mut |met| {
-                if let zuse::LogItem::Block(bp) = met {
+                if let zuse::tools::LogItem::Block(bp) = met {
                     logs.push(*bp);
                 }
                 Ok(true)

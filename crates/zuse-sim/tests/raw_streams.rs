@@ -7,7 +7,8 @@ use zuse::stream::record::Record;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamReader, StreamWriter};
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, Errno, KeyMaterial, NewerSnapshots, Pool, PoolAccess, ReceiveRequest, Recursion,
+    Credentials, Errno, KeyChange, KeyFormat, KeyMaterial, NewerSnapshots, Pool, PoolAccess,
+    ReceiveRequest, Recursion,
 };
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
@@ -413,7 +414,7 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
     let pool = new_pool();
     receive(&pool, &send(None, "0"), &into("tank/r")).unwrap();
     // One becomes an encryption root, one stops being one, one is renamed; all of them are changed.
-    from.change_key("tank/e/a", &key(2), zuse::KeyFormat::Raw, None, "prompt")
+    from.change_key("tank/e/a", &KeyChange::new(&key(2), KeyFormat::Raw))
         .unwrap();
     from.inherit_key("tank/e/c").unwrap();
     let renamed = from.rename("tank/e/b", "tank/e/renamed", Recursion::One);

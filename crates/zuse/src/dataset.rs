@@ -36,6 +36,7 @@ pub struct Listing {
 
 /// What happens to snapshots that are newer than the one of a rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NewerSnapshots {
     /// They stay, and the rollback is refused.
     Refuse,

@@ -5,6 +5,13 @@
 
 pub mod traverse;
 
+// Methods of the types below give and take many more types of these crates.
+pub use {
+    zuse_base as base, zuse_codec as codec, zuse_device as device, zuse_dmu as dmu,
+    zuse_dsl as dsl, zuse_format as format, zuse_io as io, zuse_pool as pool, zuse_vdev as vdev,
+    zuse_zpl as zpl,
+};
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -12,10 +19,10 @@ pub use zuse_dmu::sa::{Attr, FLAG_PROJID, SA_BONUS, SaTable, SaView, ZNODE_BONUS
 pub use zuse_dmu::zap::{LeafHistograms, Zap, ZapEntry, ZapStats, ZapValue};
 pub use zuse_dmu::{Dnode, Objset};
 pub use zuse_dsl::Dsl;
-pub use zuse_dsl::SendSource;
+pub use zuse_dsl::{LogItem, SendSource};
 pub use zuse_pool::{Pool as Spa, dedup};
 pub use zuse_vdev::Labels;
-pub use zuse_vdev::config::{AuxLabel, LabelConfig};
+pub use zuse_vdev::config::LabelConfig;
 pub use zuse_vdev::ring::{RingEntry, read_ring};
 
 pub use zuse_zpl::{
@@ -25,7 +32,20 @@ pub use zuse_zpl::{
 
 use crate::{Dataset, Pool, Result};
 
-/// The layers below a pool.
+/// The layers below a pool. Only with this trait in scope has a pool these methods:
+///
+/// ```compile_fail
+/// fn below(pool: &zuse::Pool) {
+///     let _ = pool.file_system("tank");
+/// }
+/// ```
+/// ```
+/// use zuse::tools::Layers as _;
+///
+/// fn below(pool: &zuse::Pool) {
+///     let _ = pool.file_system("tank");
+/// }
+/// ```
 pub trait Layers {
     /// The pool below: vdevs, txgs, allocator (SPA).
     fn spa(&self) -> &Arc<Spa>;
