@@ -230,8 +230,8 @@ pub mod program {
 /// ```
 pub mod stream {
     pub use zuse_stream::{
-        DumpOptions, Flaw, Healing, Item, ResumeToken, Send, SendOptions, SendProgress,
-        StreamError, StreamReader, StreamResult, StreamWriter, TokenFlaw, dump, examine, features,
-        filter, nv_print, record, unpack_token,
+        DumpOptions, Flaw, Healing, Item, ResumeToken, SendOptions, SendProgress, StreamError,
+        StreamReader, StreamResult, StreamWriter, TokenFlaw, dump, examine, features, filter,
+        nv_print, record, unpack_token,
     };
 }
