@@ -43,9 +43,9 @@ pub struct Errno(pub i32);
 
 macro_rules! errnos {
     ($($name:ident = $value:literal, $text:literal;)*) => {
-        #[allow(missing_docs)]
         impl Errno {
-            $(pub const $name: Errno = Errno($value);)*
+            $(#[doc = concat!("`E", stringify!($name), "`: ", $text, ".")]
+            pub const $name: Errno = Errno($value);)*
 
             /// The usual short sentence for this number.
             pub fn text(self) -> &'static str {

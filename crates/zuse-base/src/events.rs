@@ -124,6 +124,7 @@ impl Event {
 
 /// An event in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PostedEvent {
     /// Its number; they count from 1.
     pub eid: u64,
@@ -150,28 +151,29 @@ pub struct Subject {
     pub fail_mode: &'static str,
 }
 
-/// The events for a follower.
+/// Events after a position, in the order in which they were posted.
 #[derive(Clone, Debug, Default)]
-pub struct FollowedEvents {
-    /// Events after the follower's position, oldest first.
+#[non_exhaustive]
+pub struct EventBatch {
+    /// Those that are still kept, oldest first.
     pub events: Vec<Arc<PostedEvent>>,
-    /// Number of events that it missed.
+    /// Number of events after the position that are not kept any more.
     pub missed: u64,
     /// Nothing is posted any more.
-    pub over: bool,
+    pub ended: bool,
 }
 
 #[derive(Debug)]
 struct Ring {
     events: VecDeque<Arc<PostedEvent>>,
-    most: usize,
+    capacity: usize,
     /// Number of the last event.
     last: u64,
     /// Events up to this number were cleared on request.
     cleared: u64,
     subject: Subject,
     clock: Arc<dyn Clock>,
-    over: bool,
+    ended: bool,
     /// Reports of a class in the current second, and its beginning.
     floods: Vec<(&'static str, Duration, u32)>,
 }
@@ -188,7 +190,7 @@ impl Default for Events {
         Self {
             ring: Mutex::new(Ring {
                 events: VecDeque::new(),
-                most: Self::USUAL,
+                capacity: Self::DEFAULT_CAPACITY,
                 last: 0,
                 cleared: 0,
                 subject: Subject {
@@ -196,7 +198,7 @@ impl Default for Events {
                     ..Subject::default()
                 },
                 clock: Arc::new(SystemClock::default()),
-                over: false,
+                ended: false,
                 floods: Vec::new(),
             }),
             more: Condvar::new(),
@@ -206,7 +208,7 @@ impl Default for Events {
 
 impl Events {
     /// Events that are kept by default (OpenZFS's `zfs_zevent_len_max`).
-    pub const USUAL: usize = 512;
+    pub const DEFAULT_CAPACITY: usize = 512;
     /// Error reports of a class that are kept per second.
     pub const REPORTS_PER_SECOND: u32 = 20;
 
@@ -223,9 +225,9 @@ impl Events {
     }
 
     /// Sets how many events are kept.
-    pub fn set_most(&self, most: usize) {
+    pub fn set_capacity(&self, capacity: usize) {
         let mut ring = self.ring.lock();
-        ring.most = most;
+        ring.capacity = capacity;
         ring.shrink();
     }
 
@@ -249,15 +251,15 @@ impl Events {
     }
 
     /// The kept events after `eid`.
-    pub fn after(&self, eid: u64) -> FollowedEvents {
+    pub fn after(&self, eid: u64) -> EventBatch {
         self.ring.lock().after(eid)
     }
 
     /// As [`Self::after`], but waits for an event. Returns none after that time, or if no more
     /// events will come.
-    pub fn wait_after(&self, eid: u64, time: Duration) -> FollowedEvents {
+    pub fn wait_after(&self, eid: u64, time: Duration) -> EventBatch {
         let ring = self.ring.lock();
-        let nothing = |ring: &mut Ring| ring.last <= eid && !ring.over;
+        let nothing = |ring: &mut Ring| ring.last <= eid && !ring.ended;
         let (ring, _) = self.more.wait_timeout_while(ring, time, nothing);
         ring.after(eid)
     }
@@ -272,19 +274,19 @@ impl Events {
 
     /// No more events will be posted: followers end.
     pub fn end(&self) {
-        self.ring.lock().over = true;
+        self.ring.lock().ended = true;
         self.more.notify_all();
     }
 }
 
 impl Ring {
     fn shrink(&mut self) {
-        while self.events.len() > self.most {
+        while self.events.len() > self.capacity {
             self.events.pop_front();
         }
     }
 
-    fn after(&self, eid: u64) -> FollowedEvents {
+    fn after(&self, eid: u64) -> EventBatch {
         let seen = eid.max(self.cleared);
         let events: Vec<_> = self
             .events
@@ -293,10 +295,10 @@ impl Ring {
             .cloned()
             .collect();
         let gone = (self.last - seen.min(self.last)) - events.len() as u64;
-        FollowedEvents {
+        EventBatch {
             events,
             missed: gone,
-            over: self.over,
+            ended: self.ended,
         }
     }
 

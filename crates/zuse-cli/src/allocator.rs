@@ -19,7 +19,7 @@ const MAPPED: libc::c_int = 4 << 20;
 /// Applies the settings; call it before there is a second thread.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
-pub fn settle() {
+pub fn configure() {
     // SAFETY: `mallopt` takes two numbers and may be called at any time. A value that it refuses is
     // not applied.
     unsafe {
@@ -46,4 +46,4 @@ pub fn trim() {}
 
 /// Other C libraries have no such settings.
 #[cfg(not(target_env = "gnu"))]
-pub fn settle() {}
+pub fn configure() {}

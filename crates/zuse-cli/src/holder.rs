@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(100);
 const ATTEND: Duration = Duration::from_secs(2);
 
 /// How long the end of a command waits for the kernel to invalidate what the command has changed.
-const SETTLE: Duration = Duration::from_secs(10);
+const NOTICES_TIMEOUT: Duration = Duration::from_secs(10);
 /// Commands that are served at the same time.
 const MOST_COMMANDS: usize = 64;
 /// Maximum number of connections, including those whose request has not arrived or waits for its
@@ -395,12 +395,12 @@ impl Holder {
     /// Waits until the kernel has been told of a command's changes, so that the user sees them
     /// afterwards. An invalidation may wait for a page that is being read. So this ends with the
     /// pool's suspension, or after a time limit.
-    fn settle(&self) {
+    fn wait_for_notices(&self) {
         self.mounts.notify_block_counts();
-        let until = Instant::now() + SETTLE;
+        let until = Instant::now() + NOTICES_TIMEOUT;
         for server in self.mounts.servers() {
             while !server.is_over()
-                && !server.settle_cache_for(TICK)
+                && !server.wait_for_notices_for(TICK)
                 && self.pool.suspended().is_none()
                 && Instant::now() < until
             {}
@@ -648,7 +648,7 @@ impl Holder {
                 if let Some((mut command, _running)) = ran {
                     me.write(&mut command);
                     // Before the answer: the next `ls` must see the command's changes.
-                    me.settle();
+                    me.wait_for_notices();
                     command.end();
                 }
             });

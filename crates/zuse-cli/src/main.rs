@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     if std::env::var_os(inherited::MARK).is_some() {
         inherited::drop_all();
     }
-    allocator::settle();
+    allocator::configure();
     let argv: Vec<OsString> = std::env::args_os().collect();
     match run(&argv) {
         Ok(code) => ExitCode::from(code),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::error::{CommandError, Outcome};
 
 /// A mount of another process may be suspended and not answer. Then it is not dead.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STATFS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A mount without a process.
 pub struct Orphan {
@@ -57,12 +57,12 @@ pub fn absolute(path: &Path) -> PathBuf {
 fn is_dead(dir: &Path) -> bool {
     let (send, receive) = mpsc::channel();
     let dir = dir.to_owned();
-    let asked = std::thread::Builder::new().spawn(move || {
+    let thread = std::thread::Builder::new().spawn(move || {
         // Attributes may come from the kernel's cache. The free space always comes from the
         // process.
         let _ = send.send(rustix::fs::statfs(&dir).err());
     });
-    asked.is_ok() && receive.recv_timeout(PATIENCE) == Ok(Some(rustix::io::Errno::NOTCONN))
+    thread.is_ok() && receive.recv_timeout(STATFS_TIMEOUT) == Ok(Some(rustix::io::Errno::NOTCONN))
 }
 
 impl Orphan {

@@ -478,11 +478,11 @@ fn vdevs_answer(
     let found = pool.vdev_properties(&guids, properties)?;
     let vdevs = found.into_iter().map(|vdev| VdevCells {
         name: vdev.name,
-        kind: vdev.kind,
+        kind: vdev.kind.to_string(),
         guid: vdev.guid,
         path: vdev.path,
-        class: vdev.class.to_owned(),
-        state: vdev.state.to_owned(),
+        class: vdev.class.to_string(),
+        state: vdev.health.to_string(),
         cells: vdev
             .properties
             .into_iter()

@@ -84,18 +84,18 @@ fn send_on(events: &Events, places: &Places, end: &AtomicBool) {
     let mut last = 0;
     loop {
         let ending = end.load(SeqCst);
-        let heard = events.wait_after(last, if ending { Duration::ZERO } else { TICK });
-        if heard.missed > 0 {
-            let missed = Json::object([("missed", Json::Number(heard.missed))]);
+        let batch = events.wait_after(last, if ending { Duration::ZERO } else { TICK });
+        if batch.missed > 0 {
+            let missed = Json::object([("missed", Json::Number(batch.missed))]);
             places.write(&missed.to_string());
         }
-        for event in &heard.events {
+        for event in &batch.events {
             last = event.eid;
             let line = line(event);
             places.write(&line);
             places.run(event, &line);
         }
-        if ending || heard.over {
+        if ending || batch.ended {
             return;
         }
     }
@@ -227,14 +227,14 @@ mod tests {
         let field: EventField = ("vdev_state", EventValue::Named("ONLINE", 7));
         let event = Event::system("vdev_attach").number("vdev_guid", 10);
         events.post(event.with(field.0, field.1));
-        let heard = events.after(0);
-        let line = line(&heard.events[0]);
+        let batch = events.after(0);
+        let line = line(&batch.events[0]);
         assert!(line.starts_with("{\"eid\":1,\"time\":["), "{line}");
         assert!(
             line.ends_with("\"vdev_guid\":10,\"vdev_state\":\"ONLINE\"}"),
             "{line}"
         );
-        let variables = variables(&heard.events[0]);
+        let variables = variables(&batch.events[0]);
         let has = |name: &str, value: &str| {
             let pair = (name.to_owned(), value.to_owned());
             assert!(variables.contains(&pair), "{variables:?}");

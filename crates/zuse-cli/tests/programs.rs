@@ -768,9 +768,9 @@ fn tables_say_what_division_and_remainder_are_on_them() {
 fn errors_are_those_of_openzfs() {
     let env = TestEnv::with_pool();
     let mut wrong = Vec::new();
-    let judged = include_str!("programs/judged.txt").split("\n\n");
+    let errors = include_str!("programs/errors.txt").split("\n\n");
     let operands = include_str!("programs/operands.txt").split("\n\n");
-    for case in judged.chain(operands) {
+    for case in errors.chain(operands) {
         let (text, wanted) = case.trim_end().split_once('\n').expect("a program");
         let printed = program(&env, "", text);
         if printed.trim_end() != wanted {

@@ -30,6 +30,7 @@ pub type BlockMac = [u8; 16];
 /// An encryption suite, by its number on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Suite {
     /// AES-128 in CCM mode.
     Aes128Ccm = 3,

@@ -8,6 +8,7 @@ use zuse_base::{Errno, Error, Refusal};
 
 /// The operation of a device that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Op {
     /// Open or create it.
     Open,
@@ -38,6 +39,7 @@ impl fmt::Display for Op {
 
 /// Why it failed, beyond the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// The host returned an error.
     Host,

@@ -14,6 +14,7 @@ use crate::BlockDevice;
 
 /// Something on a device that a pool would destroy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Foreign {
     /// A file system, swap space, or a member of a container.
     Content(&'static str),

@@ -37,6 +37,6 @@ pub use holder::lock_holder;
 pub use mem::{MemDevice, MemImage};
 pub use memory::memory;
 pub use partition::{Partition, partitions};
-pub use recording::{Operation, RecordingDevice, Tally};
+pub use recording::{Operation, OperationCounts, RecordingDevice};
 pub use sim::{PowerSupply, SimDisk};
 pub use twin::Storage;

@@ -26,7 +26,7 @@ pub struct Operation {
 
 /// Counts of each kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct OperationCounts {
     /// Reads; a vectored one counts once.
     pub reads: u64,
     /// Bytes requested by reads.
@@ -95,8 +95,8 @@ impl RecordingDevice {
     }
 
     /// The counts so far.
-    pub fn tally(&self) -> Tally {
-        Tally {
+    pub fn counts(&self) -> OperationCounts {
+        OperationCounts {
             reads: self.reads.0.get(),
             read_bytes: self.reads.1.get(),
             writes: self.writes.0.get(),

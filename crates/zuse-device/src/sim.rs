@@ -253,11 +253,11 @@ impl Cache {
         self.bytes += unflushed.cost();
         self.log.push_back(unflushed);
         while self.bytes > SimDisk::CACHE {
-            self.settle_oldest();
+            self.write_oldest();
         }
     }
 
-    fn settle_oldest(&mut self) {
+    fn write_oldest(&mut self) {
         match self.log.pop_front() {
             Some(oldest) => {
                 self.bytes -= oldest.cost();
@@ -355,7 +355,7 @@ impl BlockDevice for SimDisk {
         }
         if !self.ignore_flushes.load(Ordering::Relaxed) {
             while !cache.log.is_empty() {
-                cache.settle_oldest();
+                cache.write_oldest();
             }
         }
         Ok(())

@@ -267,7 +267,7 @@ impl Dnode {
     }
 
     /// The stamp; and the tree, if nothing is dirty, so that the tree is the whole state.
-    pub(crate) fn settled(&self) -> (u64, Option<Arc<Synced>>) {
+    pub(crate) fn stamp_and_tree(&self) -> (u64, Option<Arc<Synced>>) {
         let state = self.read_state();
         let tree = state.synced.as_ref().filter(|_| state.dirty.is_empty());
         (self.stamp(), tree.cloned())
@@ -526,7 +526,7 @@ impl Dnode {
             self.core.suspect_lost(self.object.0, 0, u64::MAX, &bp);
             let state = self.read_state();
             let now = state.synced.as_ref().and_then(|s| s.spill.as_deref());
-            self.core.io.lost().judge(now == Some(&bp));
+            self.core.io.lost().decide(now == Some(&bp));
         }
         found.map(Some)
     }

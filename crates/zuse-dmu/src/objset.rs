@@ -672,7 +672,7 @@ impl Objset {
                 .is_some_and(|weak| weak.strong_count() > 0)
             {
                 drop(shard);
-                self.numbers.lock().settle(object);
+                self.numbers.lock().remove_pending(object);
                 return Ok(None);
             }
             let dnode = Dnode::new(self.core.clone(), object, state);

@@ -159,7 +159,7 @@ mod tests {
         let mut bp = BlockPointer::HOLE;
         bp.set_birth(9, 9);
         assert!(must_be_born(Some(54), Txg(9), &bp).is_ok());
-        let said = must_be_born(Some(54), Txg(8), &bp).map_err(|e| e.to_string());
-        assert!(said.is_err_and(|s| s.contains("dataset 54") && s.contains("born in 9")));
+        let error = must_be_born(Some(54), Txg(8), &bp).map_err(|e| e.to_string());
+        assert!(error.is_err_and(|s| s.contains("dataset 54") && s.contains("born in 9")));
     }
 }

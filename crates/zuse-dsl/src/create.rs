@@ -453,15 +453,15 @@ impl Ctx<'_> {
     }
 
     pub(crate) fn init_counts(&self, dir: u64) -> Result<(u64, u64)> {
-        self.tally(dir, true)
+        self.subtree_counts(dir, true)
     }
 
     /// Number of filesystems below a directory, and of snapshots in it and below.
     pub(crate) fn counts_below(&self, dir: u64) -> Result<(u64, u64)> {
-        self.tally(dir, false)
+        self.subtree_counts(dir, false)
     }
 
-    fn tally(&self, dir: u64, keep: bool) -> Result<(u64, u64)> {
+    fn subtree_counts(&self, dir: u64, keep: bool) -> Result<(u64, u64)> {
         if let Some(table) = self.meta.extension(dir)?
             && let (Some(f), Some(s)) = (table.get_u64(FS_COUNT)?, table.get_u64(SNAP_COUNT)?)
         {
@@ -473,7 +473,7 @@ impl Ctx<'_> {
             if name.starts_with('$') {
                 continue;
             }
-            let (f, s) = self.tally(child, keep)?;
+            let (f, s) = self.subtree_counts(child, keep)?;
             filesystems += 1 + f;
             snaps += s;
         }

@@ -64,6 +64,7 @@ pub(crate) struct KeyObject {
 
 /// Properties of an encrypted dataset that need no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EncryptionInfo {
     /// Name of its encryption root.
     pub root: String,

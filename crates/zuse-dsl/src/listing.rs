@@ -40,6 +40,13 @@ impl ListedKinds {
         snapshots: false,
         bookmarks: false,
     };
+    /// Filesystems, volumes and snapshots.
+    pub const WITH_SNAPSHOTS: Self = Self {
+        filesystems: true,
+        volumes: true,
+        snapshots: true,
+        bookmarks: false,
+    };
     /// Everything.
     pub const ALL: Self = Self {
         filesystems: true,
@@ -51,6 +58,7 @@ impl ListedKinds {
 
 /// A listed dataset, snapshot or bookmark.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ListedDataset {
     /// Full name.
     pub name: String,

@@ -354,13 +354,13 @@ impl Ctx<'_> {
                 Err(e) => return Freeing::stuck(e),
             };
             if phys.num_freed > 0 {
-                let settled = match self.only_live(&[part]) {
-                    Ok(settled) => settled,
+                let live = match self.only_live(&[part]) {
+                    Ok(live) => live,
                     Err(e) => return Freeing::stuck(e),
                 };
                 // No block of it was freed so far. From now on it has only blocks that are still to
                 // be freed.
-                list.set_key(self, key, settled)?;
+                list.set_key(self, key, live)?;
                 opened.free(self)?;
                 budget.look_through(phys.num_blkptrs);
                 continue;

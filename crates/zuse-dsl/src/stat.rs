@@ -10,8 +10,9 @@ use crate::context::Dsl;
 use crate::dataset::Dataset;
 use crate::space::available;
 
-/// Figures of a head or snapshot; bytes unless said.
+/// Figures of a head or snapshot; bytes unless a line says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Stat {
     /// Full name.
     pub name: String,

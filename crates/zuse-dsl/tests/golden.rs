@@ -83,7 +83,7 @@ type Row = (String, Vec<(String, String, Source)>);
 fn list(dir: &Path, gathered: bool) -> (Vec<Row>, u64) {
     let (pool, dsl, devices) = open_recorded(dir, false);
     dsl.set_metadata_cache(gathered);
-    let reads = || devices.iter().map(|d| d.tally().reads).sum::<u64>();
+    let reads = || devices.iter().map(|d| d.counts().reads).sum::<u64>();
     let before = reads();
     let mut rows = Vec::new();
     let root = pool.name();

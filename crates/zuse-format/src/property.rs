@@ -126,6 +126,7 @@ pub enum PropertyValue {
 
 /// Why a text is not a value of a property; the message is the end of OpenZFS's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PropertyError {
     /// Not one of its words.
     #[error("'{name}' must be one of '{values}'")]

@@ -1,7 +1,7 @@
 //! Blocks of which no copy could be read. The pool's error log is written from these.
 //!
 //! ```text
-//!   a read fails ─► suspect ─► judged lost ─► new ─► a txg writes them into the log ─► known
+//!   a read fails ─► suspect ─► lost ─► new ─► a txg writes them into the log ─► known
 //!                      └─────► the reader only looked at an old state of the object: forgotten
 //! ```
 //! - A reader of an old tree may read blocks that were freed and reused. So a block counts as lost
@@ -36,7 +36,7 @@ pub struct LostBlock {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last unreadable block of each thread, not yet judged.
+    /// The last unreadable block of each thread, not yet decided.
     suspects: HashMap<ThreadId, LostBlock>,
     new: BTreeSet<LostBlock>,
     known: BTreeSet<LostBlock>,
@@ -54,18 +54,18 @@ impl Lost {
         self.state.lock()
     }
 
-    /// This thread could not read a block; [`Self::judge`] follows.
+    /// This thread could not read a block; [`Self::decide`] follows.
     pub fn suspect(&self, block: LostBlock) {
         let mut state = self.state();
         if state.suspects.len() >= LOST_MAX {
-            // Drops suspects of threads that ended without a judgement.
+            // Drops suspects of threads that ended without a decision.
             state.suspects.clear();
         }
         state.suspects.insert(thread::current().id(), block);
     }
 
     /// Says whether the block that this thread could not read last is lost.
-    pub fn judge(&self, is_lost: bool) {
+    pub fn decide(&self, is_lost: bool) {
         let block = self.state().suspects.remove(&thread::current().id());
         if let Some(block) = block.filter(|_| is_lost) {
             self.note(block);
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suspect_counts_once_it_is_judged() {
+    fn a_suspect_counts_once_it_is_decided() {
         let lost = Lost::default();
         let block = LostBlock {
             dataset: 54,
@@ -121,12 +121,12 @@ mod tests {
             birth: 9,
         };
         lost.suspect(block);
-        lost.judge(false);
-        lost.judge(true);
+        lost.decide(false);
+        lost.decide(true);
         assert!(!lost.has_new(), "the tree was an old one");
         lost.suspect(block);
         assert!(!lost.has_new());
-        lost.judge(true);
+        lost.decide(true);
         assert_eq!(lost.new_ones(), [block]);
     }
 

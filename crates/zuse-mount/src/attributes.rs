@@ -8,7 +8,7 @@ use zuse_fuse::{Attr, Caller, Replied, SetAttr, StatFs, Time, TimeSet, ValueRepl
 use zuse_zpl::{FileSystem, Znode};
 
 use crate::number;
-use crate::session::{Answer, Session, judged, no};
+use crate::session::{Answer, Session, credentials, no};
 use crate::table::{Node, What};
 use crate::volume::Volume;
 
@@ -160,7 +160,8 @@ impl Session {
             kill_suidgid: set.kill_suidgid,
         };
         let fs = volume.enter()?;
-        fs.setattr(&judged(caller), znode, &change).map_err(no)?;
+        fs.setattr(&credentials(caller), znode, &change)
+            .map_err(no)?;
         Ok(of_object(&fs, ino, &node, znode))
     }
 
@@ -201,7 +202,7 @@ impl Session {
                 return Err(Errno::NODATA);
             }
             let file = (listed.object, listed.generation);
-            let replied = fs.get_stored_xattr(&judged(caller), file, name, &mut answer);
+            let replied = fs.get_stored_xattr(&credentials(caller), file, name, &mut answer);
             if let Some(replied) = replied.map_err(no)? {
                 return replied.ok_or(Errno::IO);
             }
@@ -212,7 +213,7 @@ impl Session {
         };
         let fs = volume.enter()?;
         let replied = fs
-            .get_xattr_with(&judged(caller), znode, name, answer)
+            .get_xattr_with(&credentials(caller), znode, name, answer)
             .map_err(no);
         replied?.ok_or(Errno::IO)
     }
@@ -223,7 +224,7 @@ impl Session {
             return Ok(Vec::new());
         };
         let fs = volume.enter()?;
-        let names = fs.list_xattrs(&judged(caller), znode).map_err(no);
+        let names = fs.list_xattrs(&credentials(caller), znode).map_err(no);
         let names = names?;
         let mut out = Vec::with_capacity(names.iter().map(|n| n.len() + 1).sum());
         for name in &names {
@@ -250,7 +251,7 @@ impl Session {
         };
         volume
             .enter()?
-            .set_xattr(&judged(caller), znode, name, value, how)
+            .set_xattr(&credentials(caller), znode, name, value, how)
             .map_err(no)
     }
 
@@ -259,7 +260,7 @@ impl Session {
         let (volume, znode) = node.object()?;
         volume
             .enter()?
-            .remove_xattr(&judged(caller), znode, name)
+            .remove_xattr(&credentials(caller), znode, name)
             .map_err(no)
     }
 }

@@ -90,7 +90,7 @@ impl PoolMounts {
         let until = Instant::now() + NOTICES;
         for server in self.servers() {
             let left = until.saturating_duration_since(Instant::now());
-            if !server.settle_cache_for(left) {
+            if !server.wait_for_notices_for(left) {
                 return false;
             }
         }

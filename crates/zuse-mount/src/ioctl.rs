@@ -16,7 +16,7 @@ use zuse_base::Errno;
 use zuse_fuse::Caller;
 use zuse_zpl::{SETTABLE_FLAGS, flags};
 
-use crate::session::{Answer, Session, judged, no};
+use crate::session::{Answer, Session, credentials, no};
 
 const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
@@ -65,7 +65,7 @@ impl Session {
         let ours = KNOWN.iter().fold(0, |all, (flag, ..)| all | flag);
         let set = |new: u64| {
             let kept = attributes.flags & SETTABLE_FLAGS & !ours;
-            fs.set_flags(&judged(caller), znode, kept | new)
+            fs.set_flags(&credentials(caller), znode, kept | new)
                 .map_err(no)?;
             self.attributes_changed(ino);
             Ok(Vec::new())
@@ -89,7 +89,7 @@ impl Session {
                 let new = stored(word(data, 0)?, |r| r.2)?;
                 let project = word(data, 12)?;
                 if u64::from(project) != attributes.projid {
-                    fs.set_project(&judged(caller), znode, project)
+                    fs.set_project(&credentials(caller), znode, project)
                         .map_err(no)?;
                 }
                 set(new)

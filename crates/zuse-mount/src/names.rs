@@ -9,7 +9,7 @@ use zuse_zpl::{FileSystem, LookedUp, Znode};
 use crate::attributes;
 use crate::covers::Cover;
 use crate::number;
-use crate::session::{Answer, Session, judged, no};
+use crate::session::{Answer, Session, credentials, no};
 use crate::table::{Node, What};
 use crate::volume::Volume;
 
@@ -38,7 +38,10 @@ impl Session {
                 if parent == volume.root && name == zuse_zpl::DOT_ZFS_NAME {
                     return self.dot_zfs(&fs, volume);
                 }
-                match fs.lookup_stat(&judged(caller), dir, name).map_err(no)? {
+                match fs
+                    .lookup_stat(&credentials(caller), dir, name)
+                    .map_err(no)?
+                {
                     LookedUp::Object(znode) => Ok(self.give(&fs, volume, &znode)),
                     LookedUp::Stored(stat) => Ok(self.give_listed(&fs, volume, &stat)),
                 }
@@ -100,7 +103,7 @@ impl Session {
         mode: u32,
         rdev: u32,
     ) -> Answer<Attr> {
-        let who = judged(caller);
+        let who = credentials(caller);
         self.make(parent, name, |fs, dir| {
             if mode & S_IFMT == S_IFREG {
                 return fs.create(&who, dir, name, mode);
@@ -115,7 +118,7 @@ impl Session {
         let node = self.node(parent)?;
         let (volume, dir) = object(&node)?;
         let fs = volume.enter()?;
-        let made = fs.tmpfile(&judged(caller), dir, mode).map_err(no)?;
+        let made = fs.tmpfile(&credentials(caller), dir, mode).map_err(no)?;
         Ok(self.give(&fs, volume, &made))
     }
 
@@ -123,7 +126,7 @@ impl Session {
         if let What::Snapshots(volume) = &self.node(parent)?.what {
             return self.make_snapshot(caller, volume, name);
         }
-        let who = judged(caller);
+        let who = credentials(caller);
         self.make(parent, name, |fs, dir| fs.mkdir(&who, dir, name, mode))
     }
 
@@ -134,7 +137,7 @@ impl Session {
         name: &[u8],
         target: &[u8],
     ) -> Answer<Attr> {
-        let who = judged(caller);
+        let who = credentials(caller);
         self.make(parent, name, |fs, dir| fs.symlink(&who, dir, name, target))
     }
 
@@ -145,7 +148,7 @@ impl Session {
             return Err(Errno::ISDIR);
         }
         let fs = volume.enter()?;
-        fs.unlink(&judged(caller), dir, name).map_err(no)
+        fs.unlink(&credentials(caller), dir, name).map_err(no)
     }
 
     pub fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
@@ -162,7 +165,7 @@ impl Session {
             return Err(Errno::BUSY);
         }
         let fs = volume.enter()?;
-        fs.rmdir(&judged(caller), dir, name).map_err(no)
+        fs.rmdir(&credentials(caller), dir, name).map_err(no)
     }
 
     pub fn rename(
@@ -192,7 +195,7 @@ impl Session {
             whiteout: flags.whiteout,
         };
         let fs = volume.enter()?;
-        fs.rename(&judged(caller), from_dir, name, to_dir, new_name, how)
+        fs.rename(&credentials(caller), from_dir, name, to_dir, new_name, how)
             .map_err(no)
     }
 
@@ -213,7 +216,8 @@ impl Session {
             return Err(Errno::EXIST);
         }
         let fs = volume.enter()?;
-        fs.link(&judged(caller), znode, dir, new_name).map_err(no)?;
+        fs.link(&credentials(caller), znode, dir, new_name)
+            .map_err(no)?;
         Ok(self.give(&fs, volume, znode))
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{DatasetKind, Pool, Source};
+use zuse::{DatasetKind, ListedKinds, Pool, Source};
 use zuse_base::Result;
 
 /// Where a file system belongs.
@@ -66,7 +66,7 @@ pub fn place_of(pool: &Arc<Pool>, dataset: &str) -> Result<Place> {
 /// # Errors
 /// The pool cannot be read. Datasets destroyed meanwhile are left out.
 pub fn places(pool: &Arc<Pool>, root: &str) -> Result<Vec<Place>> {
-    let all = pool.list(root, None, false)?.into_iter();
+    let all = pool.list(root, None, ListedKinds::HEADS)?.into_iter();
     let file_systems = all.filter(|l| l.kind == DatasetKind::Filesystem);
     let mut places: Vec<_> = file_systems
         .filter_map(|l| place_of(pool, &l.name).ok())

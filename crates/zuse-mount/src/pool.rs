@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use zuse_base::sync::Mutex;
 
-use zuse::tools::Layers as _;
-use zuse::{DatasetKind, DestroyOptions, FileSystem, Mounts, Pool, Recursion};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{DatasetKind, DestroyOptions, ListedKinds, Mounts, Pool, Recursion};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
@@ -55,7 +55,7 @@ impl Tree for PoolTree {
     fn children(&self, root: &str) -> Result<Vec<Child>> {
         let top = self.text(root, "mountpoint")?;
         let mut out = Vec::new();
-        for listing in self.pool.list(root, None, false)? {
+        for listing in self.pool.list(root, None, ListedKinds::HEADS)? {
             let name = &listing.name;
             if listing.kind != DatasetKind::Filesystem || name == root {
                 continue;
@@ -468,7 +468,7 @@ impl PoolMounts {
         if inside.is_empty() {
             return;
         }
-        outer.iter().for_each(|server| server.settle_cache());
+        outer.iter().for_each(|server| server.wait_for_notices());
         for server in inside.iter().filter(|s| s.is_unmounted()) {
             let (dataset, at) = (server.dataset(), server.mount_point().to_owned());
             // One that cannot be mounted again is shown as not mounted.

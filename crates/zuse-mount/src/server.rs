@@ -36,7 +36,7 @@ use crate::volume::{Slots, Volume};
 
 mod lay;
 
-pub(crate) use lay::settle;
+pub(crate) use lay::reap_and_write_atimes;
 use lay::{effective, lay, root_names, shown};
 
 /// Why a tree could not be mounted or unmounted.
@@ -355,7 +355,7 @@ impl MountServer {
             for ino in self.session.table.of_volume(&volume) {
                 self.notify_inode(ino);
             }
-            self.settle_cache();
+            self.wait_for_notices();
         }
     }
 
@@ -411,7 +411,7 @@ impl MountServer {
             for (volume, gate) in concerned.iter().zip(&mut gates) {
                 session.table.purge(volume);
                 if let Some(fs) = gate.take() {
-                    settle(&fs);
+                    reap_and_write_atimes(&fs);
                 }
             }
             work()
@@ -482,12 +482,12 @@ impl MountServer {
     }
 
     /// Waits until the kernel has all notices sent so far.
-    pub fn settle_cache(&self) {
+    pub fn wait_for_notices(&self) {
         self.mounted.notifier().drain();
     }
 
     /// The same for a limited time; false if some notices are still pending.
-    pub fn settle_cache_for(&self, limit: std::time::Duration) -> bool {
+    pub fn wait_for_notices_for(&self, limit: std::time::Duration) -> bool {
         self.mounted.notifier().drain_for(limit)
     }
 
@@ -762,7 +762,7 @@ impl MountServer {
             let fs = one.close().take();
             self.session.table.purge(one);
             if let Some(fs) = fs {
-                settle(&fs);
+                reap_and_write_atimes(&fs);
             }
         }
         for (name, _) in &snapshots {

@@ -26,8 +26,8 @@ pub(crate) fn no(error: Error) -> Errno {
 }
 
 /// The credentials of a request; the kernel has checked its permissions.
-pub(crate) fn judged(caller: &Caller) -> Credentials {
-    Credentials::judged(caller.uid, caller.gid, caller.umask)
+pub(crate) fn credentials(caller: &Caller) -> Credentials {
+    Credentials::checked_by_kernel(caller.uid, caller.gid, caller.umask)
 }
 
 /// The state of a session.

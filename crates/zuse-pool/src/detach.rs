@@ -67,7 +67,7 @@ impl Pool {
         // Before the child is removed, because afterwards the spare could not be identified.
         if parent.kind == VdevKind::Spare {
             let out = parent.children.iter().find(|c| c.guid == guid);
-            self.settle_spares(ctx, &mut change, &parent, out.ok_or_else(gone)?)?;
+            self.update_spares(ctx, &mut change, &parent, out.ok_or_else(gone)?)?;
         }
         let out = change.tree().detach_child(guid).ok_or_else(gone)?;
         for node in leaves(&out.node) {
@@ -106,7 +106,7 @@ impl Pool {
 
     /// A `spare` vdev loses a child: the spare is idle again, or stays permanently and is no spare
     /// any more.
-    fn settle_spares(
+    fn update_spares(
         &self,
         ctx: &SyncCtx<'_>,
         change: &mut TreeChange<'_>,

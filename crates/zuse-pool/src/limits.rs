@@ -117,7 +117,7 @@ impl Default for Limits {
             host_linger: None,
             intent_log: true,
             log_indirect: true,
-            events_kept: zuse_base::Events::USUAL,
+            events_kept: zuse_base::Events::DEFAULT_CAPACITY,
         }
     }
 }

@@ -44,6 +44,7 @@ pub struct Host {
 
 /// What happens to callers while a pool is suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FailMode {
     /// They wait until `zpool clear`.
     #[default]
@@ -346,7 +347,7 @@ impl Pool {
         drop(config);
         let events = self.events();
         events.belong_to(subject, self.env.clock.clone());
-        events.set_most(self.limits().events_kept);
+        events.set_capacity(self.limits().events_kept);
     }
 
     /// Triggered by a thread that panics where it may have left an inconsistent state.
@@ -403,7 +404,7 @@ impl Pool {
         };
         self.txgs.set_bounds(new.txg_timeout, bounds);
         self.allow_values();
-        self.events().set_most(new.events_kept);
+        self.events().set_capacity(new.events_kept);
         if let Some(mos) = self.mos.get() {
             mos.set_settings(self.mos_settings());
         }

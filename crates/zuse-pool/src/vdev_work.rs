@@ -102,6 +102,7 @@ impl VdevWorkState {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VdevWorkOrder {
     /// Begin, or continue.
     Start {

@@ -77,7 +77,7 @@ pub(crate) fn search(
         if let Some(end) = matcher.run(start, 0)?.filter(|end| Some(*end) != last) {
             matcher.closed()?;
             let captures = std::mem::take(&mut matcher.captures);
-            matcher.settle()?;
+            matcher.report_steps()?;
             return Ok(Some(Found {
                 start,
                 end,
@@ -88,7 +88,7 @@ pub(crate) fn search(
             break;
         }
     }
-    matcher.settle()?;
+    matcher.report_steps()?;
     Ok(None)
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn plain(
         }
     });
     let found = found.transpose()?;
-    matcher.settle()?;
+    matcher.report_steps()?;
     Ok(found)
 }
 
@@ -141,10 +141,10 @@ impl<'a> Matcher<'a> {
         if self.steps < STRETCH {
             return Ok(());
         }
-        self.settle()
+        self.report_steps()
     }
 
-    fn settle(&mut self) -> Outcome<()> {
+    fn report_steps(&mut self) -> Outcome<()> {
         match self.budget.spend(std::mem::take(&mut self.steps)) {
             true => Ok(()),
             false => Err(Wrong::Spent),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use zuse::ListedKinds;
 use zuse::tools::Layers as _;
 
 use zuse_base::ObjectId;
@@ -61,7 +62,7 @@ fn of_pool(name: &'static str, corpus: &mut Corpus) -> zuse_base::Result<()> {
         *count <= most
     };
     of_mos(spa, &mut few, corpus)?;
-    for item in pool.list(&pool.name(), None, true)? {
+    for item in pool.list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)? {
         let Ok(objset) = pool.dsl().dataset(&item.name)?.objset() else {
             continue;
         };
@@ -202,7 +203,7 @@ fn of_log(
 ) -> zuse_base::Result<()> {
     let mut logs = Vec::new();
     pool.dsl().visit_log(&dataset.log_header()?, &mut |met| {
-        if let zuse::LogItem::Block(bp) = met {
+        if let zuse::tools::LogItem::Block(bp) = met {
             logs.push(*bp);
         }
         Ok(true)

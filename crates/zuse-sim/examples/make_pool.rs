@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
+use zuse::tools::{FileSystem, Layers as _};
 use zuse::{
-    Credentials, DestroyOptions, Environment, FileSystem, NewDevice, NewPool, NewerSnapshots, Pool,
-    PoolAccess, Recursion, Search,
+    Credentials, DestroyOptions, Environment, ListedKinds, NewDevice, NewPool, NewerSnapshots,
+    Pool, PoolAccess, Recursion, Search,
 };
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng};
 use zuse_check::{Depth, check};
@@ -155,7 +155,7 @@ fn healed(pool: &Arc<Pool>, name: &str) -> Result<()> {
     mixed(pool, name)?;
     let top = format!("{name}@heal");
     pool.snapshot(std::slice::from_ref(&top), Recursion::Below, &[])?;
-    for entry in pool.list(name, None, true)? {
+    for entry in pool.list(name, None, ListedKinds::WITH_SNAPSHOTS)? {
         if !entry.name.ends_with("@heal") {
             continue;
         }

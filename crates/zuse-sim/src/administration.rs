@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, Errno, NewerSnapshots, Pool, Recursion, Result};
+use zuse::{
+    Credentials, DestroyOptions, Errno, ListedKinds, NewerSnapshots, Pool, Recursion, Result,
+};
 use zuse_base::{Entropy, Error, SeededPrng};
 
 /// Files by number.
@@ -141,7 +143,7 @@ impl<'a> Administration<'a> {
         for step in 1..=steps {
             let result = self
                 .step()
-                .and_then(|()| self.prove(step % 16 == 0 || step == steps))
+                .and_then(|()| self.check(step % 16 == 0 || step == steps))
                 .and_then(|()| more(self.pool));
             if let Err(e) = result {
                 let from = self.done.len().saturating_sub(8);
@@ -431,7 +433,7 @@ impl<'a> Administration<'a> {
     }
 
     /// Compares the pool with the model, and its accounting with a recount.
-    fn prove(&mut self, content: bool) -> Result<()> {
+    fn check(&mut self, content: bool) -> Result<()> {
         self.pool.sync()?;
         if self.mixed {
             self.trail = vec![self.model()];
@@ -458,7 +460,7 @@ impl<'a> Administration<'a> {
         }
         let mut found: Vec<String> = self
             .pool
-            .list(&self.top, None, true)?
+            .list(&self.top, None, ListedKinds::WITH_SNAPSHOTS)?
             .into_iter()
             .map(|l| l.name)
             .collect();

@@ -22,7 +22,7 @@ use zuse_check::{Depth, check};
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Counts {
     /// Checkpoints made.
     pub made: u32,
     /// How often the pool was rewound.
@@ -33,7 +33,7 @@ pub struct Tally {
     pub half: u32,
 }
 
-impl Tally {
+impl Counts {
     /// The sums of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -58,14 +58,14 @@ struct Run<'a> {
     model: Model,
     /// The model of the checkpoint, if there is one.
     kept: Option<Model>,
-    tally: Tally,
+    counts: Counts,
 }
 
 /// Rounds of work with a checkpoint each.
 ///
 /// # Errors
 /// The first violation, as text.
-pub fn rounds(files: &Files, rules: Rules, seed: u64, rounds: u32) -> Found<Tally> {
+pub fn rounds(files: &Files, rules: Rules, seed: u64, rounds: u32) -> Found<Counts> {
     let start = power::create(files, &rules, seed).map_err(|e| format!("create: {e}"))?;
     let mut run = Run {
         files,
@@ -75,13 +75,13 @@ pub fn rounds(files: &Files, rules: Rules, seed: u64, rounds: u32) -> Found<Tall
         images: start.0,
         model: start.1,
         kept: None,
-        tally: Tally::default(),
+        counts: Counts::default(),
     };
     for round in 0..rounds {
         let done = run.round();
         done.map_err(|e| format!("seed {seed}, round {round}: {e}"))?;
     }
-    Ok(run.tally)
+    Ok(run.counts)
 }
 
 impl Run<'_> {
@@ -184,7 +184,7 @@ impl Run<'_> {
     }
 
     /// Checks that the pool and its checkpoint match the models.
-    fn prove(&self) -> Found<()> {
+    fn check(&self) -> Found<()> {
         let whole = |wrong: Vec<String>, what: &str| match wrong.is_empty() {
             true => Ok(()),
             false => Err(format!("{what}:\n  {}", wrong.join("\n  "))),
@@ -217,9 +217,9 @@ impl Run<'_> {
         if !there {
             return Err("no checkpoint is made with the power on".to_owned());
         }
-        self.tally.made += 1;
+        self.counts.made += 1;
         self.kept = Some(self.model.clone());
-        self.prove()
+        self.check()
     }
 
     fn go_back(&mut self) -> Found<()> {
@@ -230,15 +230,15 @@ impl Run<'_> {
         for within in [60, u64::MAX] {
             let done = self.cut_in(true, within, |_| Ok(()));
             if !self.has_checkpoint()? {
-                self.tally.rewound += 1;
+                self.counts.rewound += 1;
                 self.model = kept;
                 self.kept = None;
-                return self.prove();
+                return self.check();
             }
             if done {
                 return Err("the pool went back, and its checkpoint is still there".to_owned());
             }
-            self.prove()?;
+            self.check()?;
         }
         Err("the pool does not go back with the power on".to_owned())
     }
@@ -262,16 +262,16 @@ impl Run<'_> {
             } else if done {
                 return Err("the checkpoint that was discarded is still there".to_owned());
             }
-            self.prove()?;
+            self.check()?;
             if done {
-                self.tally.discarded += 1;
+                self.counts.discarded += 1;
                 let left = self.look(false, |pool| pool.checkpoint().map_err(|e| e.to_string()))?;
                 return match left.flatten() {
                     None => Ok(()),
                     Some(left) => Err(format!("of the discarded checkpoint is left: {left:?}")),
                 };
             }
-            self.tally.half += u32::from(self.kept.is_none());
+            self.counts.half += u32::from(self.kept.is_none());
             self.work()?;
         }
         Err("a discard does not end with the power on".to_owned())

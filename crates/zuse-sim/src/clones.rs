@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::{Credentials, DestroyOptions, FileSystem, NewerSnapshots, Pool, Recursion};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, DestroyOptions, NewerSnapshots, Pool, Recursion};
 use zuse_base::{Entropy, Error, Result, SeededPrng};
 use zuse_zpl::{WriteOptions, Znode};
 

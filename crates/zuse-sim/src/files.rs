@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sha2::{Digest, Sha256};
-use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, FileSystem, NewerSnapshots, Recursion};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, DestroyOptions, ListedKinds, NewerSnapshots, Recursion};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_device::BlockDevice;
 use zuse_format::feature::Feature;
@@ -760,7 +760,7 @@ impl Workload for Files {
                 wrong.push(format!("{name}: {e}"));
             }
         }
-        match pool.list(self.pool, None, true) {
+        match pool.list(self.pool, None, ListedKinds::WITH_SNAPSHOTS) {
             Ok(list) => {
                 let known =
                     |n: &str| model.heads.contains_key(n) || model.snapshots.contains_key(n);

@@ -58,7 +58,7 @@ pub struct Keys {
     datasets: BTreeMap<String, Dataset>,
     names: u64,
     done: Vec<String>,
-    tally: BTreeMap<&'static str, [u64; 2]>,
+    counts: BTreeMap<&'static str, [u64; 2]>,
 }
 
 impl Key {
@@ -109,13 +109,13 @@ impl Keys {
             datasets: BTreeMap::new(),
             names: 0,
             done: Vec::new(),
-            tally: BTreeMap::new(),
+            counts: BTreeMap::new(),
         }
     }
 
     /// How often each kind of change was done, and refused.
-    pub fn tally(&self) -> &BTreeMap<&'static str, [u64; 2]> {
-        &self.tally
+    pub fn counts(&self) -> &BTreeMap<&'static str, [u64; 2]> {
+        &self.counts
     }
 
     /// Does a number of steps.
@@ -164,7 +164,7 @@ impl Keys {
             Err(e) if e.is(Errno::ACCES) || e.is(Errno::INVAL) || e.is(Errno::EXIST) => true,
             Err(e) => return Err(wrong(format!("{what}: {e}"))),
         };
-        self.tally.entry(kind).or_default()[usize::from(refused)] += 1;
+        self.counts.entry(kind).or_default()[usize::from(refused)] += 1;
         let note = result.err().map_or(String::new(), |e| format!(" ({e})"));
         self.done.push(format!("{what}{note}"));
         Ok(!refused)
@@ -302,7 +302,10 @@ impl Keys {
         let (Some(name), key) = (self.any(), self.a_key()) else {
             return Ok(());
         };
-        let result = pool.change_key(&name, &key.material(), key.format, key.rounds(), "prompt");
+        let material = key.material();
+        let mut change = zuse::KeyChange::new(&material, key.format);
+        change.rounds = key.rounds();
+        let result = pool.change_key(&name, &change);
         let what = format!("change-key {name} {}", key.format_name());
         if !self.tried("change-key", what, result)? {
             return Ok(());
@@ -480,7 +483,7 @@ impl Keys {
     ///
     /// # Errors
     /// A sentence with what was done, if it is not so.
-    pub fn prove(&self, pool: &Arc<Pool>) -> Result<()> {
+    pub fn check_reopened(&self, pool: &Arc<Pool>) -> Result<()> {
         self.compare(pool)
             .and_then(|()| self.open_all(pool))
             .map_err(|e| self.story(&e))

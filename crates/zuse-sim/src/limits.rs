@@ -2,7 +2,7 @@
 //! predicts used and available space, and refusals.
 //!
 //! ```text
-//!   facts of the pool (proved by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
+//!   facts of the pool (checked by the recount)   data D, snapshots S, unique U, referenced R of each dataset; room of the top
 //!   model   REFRSRV = max(0, refreservation − U)          used = D + S + CHILD + REFRSRV
 //!           CHILD   = Σ max(used, reservation) of children
 //!           room    = min(room above + max(0, reservation − used), quota − used)
@@ -68,7 +68,7 @@ struct Limited {
 
 /// The required result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum Expected {
     Fits,
     Refused(Errno),
     /// Either.
@@ -77,7 +77,7 @@ enum Verdict {
     Either(Errno, Errno),
 }
 
-impl Verdict {
+impl Expected {
     /// The same if a limit of numbers is exceeded too, which is checked last.
     fn and_number(self, over: bool) -> Self {
         match self {
@@ -90,7 +90,7 @@ impl Verdict {
 }
 
 /// The model's figures of a dataset.
-struct Said {
+struct Figures {
     stat: Stat,
     used: u64,
     reserve: u64,
@@ -145,7 +145,7 @@ impl<'a> Limits<'a> {
     /// A sentence with the last changes, if the pool differs from the model or the recount.
     pub fn run(&mut self, steps: u64) -> Result<u64> {
         for step in 1..=steps {
-            if let Err(e) = self.step().and_then(|()| self.prove().map(drop)) {
+            if let Err(e) = self.step().and_then(|()| self.check().map(drop)) {
                 let from = self.done.len().saturating_sub(10);
                 let done = &self.done[from..];
                 return Err(wrong(format!("step {step}: {e}; done: {done:?}")));
@@ -190,15 +190,15 @@ impl<'a> Limits<'a> {
         self.serial += 1;
         let name = format!("{}/d{}", above.unwrap_or(self.top.clone()), self.serial);
         self.done.push(format!("create {name}"));
-        let said = self.prove()?;
-        let full = self.full(&said, parent(&name), false);
+        let figures = self.check()?;
+        let full = self.full(&figures, parent(&name), false);
         let over = self.over(parent(&name), "", 0, 1);
         let made = self.pool.create_filesystem(&name, &[], (0, 0)).map(drop);
         // A new dataset is created by a sync task, which the quota above does not stop.
         if made.as_ref().is_err_and(|e| full && e.is(Errno::DQUOT)) {
             return Ok(());
         }
-        if self.judge(made, over.then_some(Errno::DQUOT))? {
+        if self.expect_result(made, over.then_some(Errno::DQUOT))? {
             let limited = Limited {
                 counted: self.counting,
                 ..Limited::default()
@@ -253,7 +253,7 @@ impl<'a> Limits<'a> {
         let value = Value::Number(most.unwrap_or(u64::MAX));
         let set = [(property.to_owned(), value)];
         let result = self.pool.dsl().set_properties(name, &set, SetAs::Local);
-        self.judge(result, None)?;
+        self.expect_result(result, None)?;
         self.counting = true;
         let below = format!("{name}/");
         for (n, limited) in &mut self.datasets {
@@ -266,21 +266,21 @@ impl<'a> Limits<'a> {
     }
 
     /// Whether a quota of a dataset or above it is reached, or its reference quota.
-    fn full(&self, said: &BTreeMap<String, Said>, name: &str, refers: bool) -> bool {
+    fn full(&self, figures: &BTreeMap<String, Figures>, name: &str, refers: bool) -> bool {
         let mut at = name;
-        while let (Some(limited), Some(s)) = (self.datasets.get(at), said.get(at)) {
+        while let (Some(limited), Some(s)) = (self.datasets.get(at), figures.get(at)) {
             if limited.set[0] != 0 && s.used >= limited.set[0] {
                 return true;
             }
             at = parent(at);
         }
         let refquota = self.datasets.get(name).map_or(0, |d| d.set[2]);
-        let referenced = said.get(name).map_or(0, |s| s.stat.referenced);
+        let referenced = figures.get(name).map_or(0, |s| s.stat.referenced);
         refers && refquota != 0 && referenced >= refquota
     }
 
     /// Checks that a change was done or refused as the model says.
-    fn judge(&mut self, result: Result<()>, refused: Option<Errno>) -> Result<bool> {
+    fn expect_result(&mut self, result: Result<()>, refused: Option<Errno>) -> Result<bool> {
         let last = self.done.last().and_then(|d| d.split(' ').next());
         let kind = self.kinds.entry(last.unwrap_or("").to_owned()).or_default();
         kind[usize::from(result.is_err())] += 1;
@@ -297,8 +297,8 @@ impl<'a> Limits<'a> {
     }
 
     fn write(&mut self, name: &str) -> Result<()> {
-        let said = self.prove()?;
-        let full = self.full(&said, name, true);
+        let figures = self.check()?;
+        let full = self.full(&figures, name, true);
         let (number, blocks) = (self.prng.below(FILES), 1 + self.prng.below(10));
         self.done
             .push(format!("write {blocks} blocks to {name}, full: {full}"));
@@ -321,14 +321,15 @@ impl<'a> Limits<'a> {
         let stopped = result.as_ref().is_err_and(|e| e.is(Errno::DQUOT)) && !full;
         if stopped {
             // It was begun, and the quota was reached on the way.
-            let said = self.prove()?;
-            if !self.full(&said, name, true) {
+            let figures = self.check()?;
+            if !self.full(&figures, name, true) {
                 return Err(wrong(format!("{name}: refused below every quota")));
             }
             self.refused += 1;
             return Ok(());
         }
-        self.judge(result, full.then_some(Errno::DQUOT)).map(drop)
+        self.expect_result(result, full.then_some(Errno::DQUOT))
+            .map(drop)
     }
 
     fn unlink(&mut self, name: &str) -> Result<()> {
@@ -344,8 +345,8 @@ impl<'a> Limits<'a> {
     fn snapshot(&mut self, name: &str) -> Result<()> {
         self.serial += 1;
         let snap = format!("s{}", self.serial);
-        let said = self.prove()?;
-        let Some((mine, limited)) = said.get(name).zip(self.datasets.get(name)) else {
+        let figures = self.check()?;
+        let Some((mine, limited)) = figures.get(name).zip(self.datasets.get(name)) else {
             return Ok(());
         };
         // Blocks that the refreservation covered belong to the snapshot then, and the reservation
@@ -361,7 +362,7 @@ impl<'a> Limits<'a> {
         let result = self
             .pool
             .snapshot(&[format!("{name}@{snap}")], Recursion::One, &[]);
-        if self.judge(result, refused)?
+        if self.expect_result(result, refused)?
             && let Some(limited) = self.datasets.get_mut(name)
         {
             limited.snapshots.push(snap);
@@ -384,7 +385,7 @@ impl<'a> Limits<'a> {
         self.done
             .push(format!("destroy {full}, has a clone: {cloned}"));
         let result = self.pool.destroy_snapshots(&[full], DestroyOptions::ONE);
-        if self.judge(result, cloned.then_some(Errno::EXIST))?
+        if self.expect_result(result, cloned.then_some(Errno::EXIST))?
             && let Some(limited) = self.datasets.get_mut(name)
         {
             limited.snapshots.remove(at);
@@ -402,8 +403,8 @@ impl<'a> Limits<'a> {
         self.serial += 1;
         let clone = format!("{above}/c{}", self.serial);
         self.done.push(format!("clone {name}@{snap} {clone}"));
-        let said = self.prove()?;
-        let full = self.full(&said, &above, false);
+        let figures = self.check()?;
+        let full = self.full(&figures, &above, false);
         let over = self.over(&above, "", 0, 1);
         let done = self
             .pool
@@ -411,7 +412,7 @@ impl<'a> Limits<'a> {
         if done.as_ref().is_err_and(|e| full && e.is(Errno::DQUOT)) {
             return Ok(());
         }
-        if self.judge(done, over.then_some(Errno::DQUOT))? {
+        if self.expect_result(done, over.then_some(Errno::DQUOT))? {
             let limited = Limited {
                 origin: Some((name.to_owned(), snap)),
                 counted: self.counting,
@@ -423,37 +424,43 @@ impl<'a> Limits<'a> {
     }
 
     /// Whether `bytes` more fit below `to`, if they were below `from` before.
-    fn moves(&self, said: &BTreeMap<String, Said>, from: &str, to: &str, bytes: u64) -> Verdict {
+    fn moves(
+        &self,
+        figures: &BTreeMap<String, Figures>,
+        from: &str,
+        to: &str,
+        bytes: u64,
+    ) -> Expected {
         let shared = |at: &str| from == at || from.starts_with(&format!("{at}/"));
-        let (mut at, mut grows, mut verdict) = (to, bytes, Verdict::Fits);
+        let (mut at, mut grows, mut expected) = (to, bytes, Expected::Fits);
         while let (false, Some(limited), Some(s)) =
-            (shared(at), self.datasets.get(at), said.get(at))
+            (shared(at), self.datasets.get(at), figures.get(at))
         {
             let [quota, reservation, ..] = limited.set;
             let left = quota.saturating_sub(s.used);
             if quota != 0 && grows > left {
-                return Verdict::Refused(Errno::NOSPC);
+                return Expected::Refused(Errno::NOSPC);
             }
             if quota != 0 && bytes > left {
-                verdict = Verdict::Open(Errno::NOSPC);
+                expected = Expected::Open(Errno::NOSPC);
             }
             grows = (s.used + grows).max(reservation) - s.used.max(reservation);
             at = parent(at);
         }
-        verdict
+        expected
     }
 
-    /// As [`Self::judge`], where either answer may be right.
-    fn judge_move(&mut self, result: Result<()>, verdict: Verdict) -> Result<bool> {
-        match verdict {
-            Verdict::Fits => self.judge(result, None),
-            Verdict::Refused(errno) => self.judge(result, Some(errno)),
-            Verdict::Either(errno, other) => {
+    /// As [`Self::expect_result`], where either answer may be right.
+    fn expect_move(&mut self, result: Result<()>, expected: Expected) -> Result<bool> {
+        match expected {
+            Expected::Fits => self.expect_result(result, None),
+            Expected::Refused(errno) => self.expect_result(result, Some(errno)),
+            Expected::Either(errno, other) => {
                 let is_other = result.as_ref().is_err_and(|e| e.is(other));
-                self.judge(result, Some(if is_other { other } else { errno }))
+                self.expect_result(result, Some(if is_other { other } else { errno }))
             }
-            Verdict::Open(errno) if result.is_err() => self.judge(result, Some(errno)),
-            Verdict::Open(_) => self.judge(result, None),
+            Expected::Open(errno) if result.is_err() => self.expect_result(result, Some(errno)),
+            Expected::Open(_) => self.expect_result(result, None),
         }
     }
 
@@ -466,12 +473,12 @@ impl<'a> Limits<'a> {
             return Ok(());
         };
         let name = name.as_str();
-        let said = self.prove()?;
+        let figures = self.check()?;
         let origin = self.datasets.get(name).and_then(|d| d.origin.clone());
         let Some((old, snap)) = origin else {
             self.done.push(format!("promoting {name}, no clone"));
             let result = self.pool.promote(name);
-            return self.judge(result, Some(Errno::INVAL)).map(drop);
+            return self.expect_result(result, Some(Errno::INVAL)).map(drop);
         };
         let Some(owner) = self.datasets.get(&old).cloned() else {
             return Err(wrong(format!("{old} is not known")));
@@ -483,20 +490,20 @@ impl<'a> Limits<'a> {
         for snap in shared {
             bytes += self.pool.dataset(&format!("{old}@{snap}"))?.stat()?.written;
         }
-        let mut verdict = match parent(name) == parent(&old) {
-            true => Verdict::Fits,
-            false => self.moves(&said, parent(&old), parent(name), bytes),
+        let mut expected = match parent(name) == parent(&old) {
+            true => Expected::Fits,
+            false => self.moves(&figures, parent(&old), parent(name), bytes),
         };
-        let room = said.get(name).map_or(0, |s| s.room);
-        if verdict == Verdict::Fits && parent(name) != parent(&old) && bytes > room {
-            verdict = Verdict::Open(Errno::NOSPC);
+        let room = figures.get(name).map_or(0, |s| s.room);
+        if expected == Expected::Fits && parent(name) != parent(&old) && bytes > room {
+            expected = Expected::Open(Errno::NOSPC);
         }
-        let verdict = verdict.and_number(self.over(name, &old, 1, shared.len() as u64));
+        let expected = expected.and_number(self.over(name, &old, 1, shared.len() as u64));
         self.done.push(format!(
-            "promote {name}, clone of {old}@{snap}, {bytes} bytes: {verdict:?}"
+            "promote {name}, clone of {old}@{snap}, {bytes} bytes: {expected:?}"
         ));
         let result = self.pool.promote(name);
-        if !self.judge_move(result, verdict)? {
+        if !self.expect_move(result, expected)? {
             return Ok(());
         }
         for other in self.datasets.values_mut() {
@@ -534,20 +541,20 @@ impl<'a> Limits<'a> {
             let most = self.numbers(&above)[which];
             self.limit_number_to(&above, which, Some(most))?;
         }
-        let said = self.prove()?;
-        let (Some(mine), Some(limited)) = (said.get(name), self.datasets.get(name)) else {
+        let figures = self.check()?;
+        let (Some(mine), Some(limited)) = (figures.get(name), self.datasets.get(name)) else {
             return Ok(());
         };
         let bytes = mine.used.max(limited.set[1]);
         let [filesystems, snapshots] = self.numbers(name);
         let over = self.over(&above, parent(name), 0, filesystems + 1)
             || self.over(&above, parent(name), 1, snapshots);
-        let verdict = self.moves(&said, parent(name), &above, bytes);
-        let verdict = verdict.and_number(over);
+        let expected = self.moves(&figures, parent(name), &above, bytes);
+        let expected = expected.and_number(over);
         self.done
-            .push(format!("rename {name} {new}, {bytes} bytes: {verdict:?}"));
+            .push(format!("rename {name} {new}, {bytes} bytes: {expected:?}"));
         let result = self.pool.rename(name, &new, Recursion::One);
-        if !self.judge_move(result, verdict)? {
+        if !self.expect_move(result, expected)? {
             return Ok(());
         }
         let moved = |n: &str| match n.strip_prefix(name) {
@@ -578,8 +585,8 @@ impl<'a> Limits<'a> {
             let referenced = self.pool.dataset(name)?.stat()?.referenced;
             self.limit_to(name, 2, referenced + (1 << 17))?;
         }
-        let said = self.prove()?;
-        let (Some(mine), Some(limited)) = (said.get(name), self.datasets.get(name)) else {
+        let figures = self.check()?;
+        let (Some(mine), Some(limited)) = (figures.get(name), self.datasets.get(name)) else {
             return Ok(());
         };
         let Some(snap) = limited.snapshots.last() else {
@@ -595,7 +602,7 @@ impl<'a> Limits<'a> {
         };
         self.done.push(format!("rollback {snap}: {refused:?}"));
         let result = self.pool.rollback(&snap, NewerSnapshots::Refuse);
-        self.judge(result, refused).map(drop)
+        self.expect_result(result, refused).map(drop)
     }
 
     fn limit(&mut self, name: &str) -> Result<()> {
@@ -608,12 +615,14 @@ impl<'a> Limits<'a> {
     }
 
     fn limit_to(&mut self, name: &str, which: usize, value: u64) -> Result<()> {
-        let said = self.prove()?;
-        let (Some(mine), Some(old)) = (said.get(name), self.datasets.get(name)) else {
+        let figures = self.check()?;
+        let (Some(mine), Some(old)) = (figures.get(name), self.datasets.get(name)) else {
             return Ok(());
         };
         let [quota, reservation, refquota, refreservation] = old.set;
-        let above = said.get(parent(name)).map_or(u64::MAX, |above| above.room);
+        let above = figures
+            .get(parent(name))
+            .map_or(u64::MAX, |above| above.room);
         let grows = |used: u64, old: u64| used.max(value) - used.max(old).min(used.max(value));
         let fits = match which {
             0 => value == 0 || value >= mine.used && value >= reservation,
@@ -629,7 +638,7 @@ impl<'a> Limits<'a> {
             .push(format!("set {property}={value} {name}, fits: {fits}"));
         let set = [(property.to_owned(), Value::Number(value))];
         let result = self.pool.dsl().set_properties(name, &set, SetAs::Local);
-        if self.judge(result, (!fits).then_some(Errno::NOSPC))?
+        if self.expect_result(result, (!fits).then_some(Errno::NOSPC))?
             && let Some(limited) = self.datasets.get_mut(name)
         {
             limited.set[which] = value;
@@ -638,17 +647,17 @@ impl<'a> Limits<'a> {
     }
 
     /// Compares the pool with the model, and its accounting with a recount.
-    fn prove(&self) -> Result<BTreeMap<String, Said>> {
+    fn check(&self) -> Result<BTreeMap<String, Figures>> {
         self.pool.sync()?;
         self.pool.sync()?;
         if let Some(flaw) = zuse_dsl::check_accounting(self.pool.dsl()).first() {
             return Err(wrong(format!("accounting: {flaw}")));
         }
-        let mut said = self.uses()?;
+        let mut figures = self.uses()?;
         let top = self.pool.dataset(&self.top)?.stat()?;
         let mut rooms = BTreeMap::from([(self.top.clone(), top.available)]);
         for (name, limited) in &self.datasets {
-            let Some(s) = said.get_mut(name) else {
+            let Some(s) = figures.get_mut(name) else {
                 continue;
             };
             let [quota, reservation, refquota, _] = limited.set;
@@ -685,9 +694,9 @@ impl<'a> Limits<'a> {
                 return Err(wrong(format!("{name}: {} used of {quota}", s.used)));
             }
         }
-        said.insert(
+        figures.insert(
             self.top.clone(),
-            Said {
+            Figures {
                 used: top.used,
                 reserve: 0,
                 children: top.used_by_children,
@@ -696,17 +705,17 @@ impl<'a> Limits<'a> {
                 stat: top,
             },
         );
-        Ok(said)
+        Ok(figures)
     }
 
     /// What each dataset should use, by what its own parts are.
-    fn uses(&self) -> Result<BTreeMap<String, Said>> {
-        let mut said: BTreeMap<String, Said> = BTreeMap::new();
+    fn uses(&self) -> Result<BTreeMap<String, Figures>> {
+        let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
         // Children come after their parents by name: from the end, all of a dataset's children are
         // known.
         for (name, limited) in self.datasets.iter().rev() {
             let stat = self.pool.dataset(name)?.stat()?;
-            let mine = said.iter().filter(|(n, _)| parent(n) == name);
+            let mine = figures.iter().filter(|(n, _)| parent(n) == name);
             let held = mine.map(|(n, s)| {
                 let reservation = self.datasets.get(n).map_or(0, |d| d.set[1]);
                 s.used.max(reservation)
@@ -714,7 +723,7 @@ impl<'a> Limits<'a> {
             let children = held.sum::<u64>();
             let reserve = limited.set[3].saturating_sub(stat.unique);
             let used = stat.used_by_dataset + stat.used_by_snapshots + children + reserve;
-            let one = Said {
+            let one = Figures {
                 stat,
                 used,
                 reserve,
@@ -722,8 +731,8 @@ impl<'a> Limits<'a> {
                 room: 0,
                 available: 0,
             };
-            said.insert(name.clone(), one);
+            figures.insert(name.clone(), one);
         }
-        Ok(said)
+        Ok(figures)
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use zuse::tools::Layers as _;
 use zuse_base::Result;
 use zuse_zpl::{Hashing, ManifestEntry, manifest};
 

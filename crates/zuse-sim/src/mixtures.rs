@@ -2,7 +2,7 @@
 //! dedup, cloned ranges, streams, encrypted datasets, checkpoints, vdevs that were removed.
 //!
 //! ```text
-//!   images ─► steps, cut ─► crash ─► a state that the cut may leave, the checker silent ─► …
+//!   images ─► steps, cut ─► crash ─► a state that the cut may leave, the checker clean ─► …
 //!                │                        └─ now and then: back to the checkpoint
 //!                └─ the last time without a cut
 //! ```
@@ -33,7 +33,7 @@ const SIZE: u64 = 128 << 20;
 
 /// What histories did.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Counts {
     /// Cuts.
     pub cuts: u64,
     /// Cuts after which the pool was newer than the last state known to be on disk.
@@ -50,7 +50,7 @@ pub struct Tally {
     pub obsolete: u64,
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.cuts += other.cuts;
         self.newer += other.newer;
@@ -76,7 +76,7 @@ struct Run {
     images: Vec<MemImage>,
     top: String,
     model: Administered,
-    tally: Tally,
+    counts: Counts,
 }
 
 type Found<T> = std::result::Result<T, String>;
@@ -142,7 +142,7 @@ fn access(writable: bool, checkpoint: bool) -> PoolAccess {
 ///
 /// # Errors
 /// The first violation, as text.
-pub fn history(starts: &[Start], seed: u64) -> Found<Tally> {
+pub fn history(starts: &[Start], seed: u64) -> Found<Counts> {
     let start = &starts[(seed % starts.len() as u64) as usize];
     let mut run = Run {
         prng: SeededPrng::new(seed),
@@ -150,14 +150,14 @@ pub fn history(starts: &[Start], seed: u64) -> Found<Tally> {
         images: start.images.clone(),
         top: start.top.clone(),
         model: Administered::default(),
-        tally: Tally::default(),
+        counts: Counts::default(),
     };
     let pieces = PIECES + u64::from(seed.is_multiple_of(4));
     for piece in 0..pieces {
         let done = run.piece(piece + 1 < pieces);
         done.map_err(|e| format!("seed {seed}, piece {piece}: {e}"))?;
     }
-    Ok(run.tally)
+    Ok(run.counts)
 }
 
 impl Run {
@@ -178,12 +178,12 @@ impl Run {
         }
         let trail = self.work(&disks, &power)?;
         power.cut();
-        self.tally.cuts += u64::from(cut);
+        self.counts.cuts += u64::from(cut);
         self.images = disks
             .iter()
             .map(|d| d.crash(&self.prng).snapshot())
             .collect();
-        self.judge(trail)
+        self.check_image(trail)
     }
 
     /// Runs steps until they are done or the power fails. Returns the states that this may leave.
@@ -265,7 +265,7 @@ impl Run {
         seen
     }
 
-    fn judge(&mut self, trail: Vec<Administered>) -> Found<()> {
+    fn check_image(&mut self, trail: Vec<Administered>) -> Found<()> {
         let report = self.look(false, |pool| {
             let report = check(pool.spa(), Depth::Metadata).map_err(|e| e.to_string())?;
             let mut wrong: Vec<String> = (report.not_of_labels().iter())
@@ -277,21 +277,21 @@ impl Run {
                 false => Err(format!("the checker finds:\n  {}", wrong.join("\n  "))),
             }
         })?;
-        self.tally.lists += report.livelists;
-        self.tally.shared += u64::from(report.shared > 0);
-        self.tally.obsolete += u64::from(report.obsolete > 0);
+        self.counts.lists += report.livelists;
+        self.counts.shared += u64::from(report.shared > 0);
+        self.counts.obsolete += u64::from(report.obsolete > 0);
         let mut flaws = Vec::new();
         // The newest first.
         for (age, model) in trail.iter().rev().enumerate() {
             let agrees = self.look(false, |pool| {
                 let same = Administration::mixed(pool, &self.top, 0, model.clone());
-                same.prove_again().map_err(|e| e.to_string())
+                same.check_reopened().map_err(|e| e.to_string())
             });
             match agrees {
                 Ok(()) => {
-                    self.tally.newer += u64::from(trail.len() > 1 && age == 0);
+                    self.counts.newer += u64::from(trail.len() > 1 && age == 0);
                     self.model = model.clone();
-                    return self.judge_checkpoint();
+                    return self.check_checkpoint();
                 }
                 Err(e) => flaws.push(e),
             }
@@ -300,14 +300,15 @@ impl Run {
     }
 
     /// The checkpoint, if there is one, is as it was made.
-    fn judge_checkpoint(&mut self) -> Found<()> {
+    fn check_checkpoint(&mut self) -> Found<()> {
         let Some(kept) = self.model.checkpoint().cloned() else {
             return Ok(());
         };
-        self.tally.checkpoints += 1;
+        self.counts.checkpoints += 1;
         self.look(true, |pool| {
             let same = Administration::mixed(pool, &self.top, 0, kept);
-            same.prove_kept().map_err(|e| format!("checkpoint: {e}"))
+            same.check_checkpoint()
+                .map_err(|e| format!("checkpoint: {e}"))
         })
     }
 
@@ -327,7 +328,7 @@ impl Run {
             .and_then(|pool| pool.export())
             .map_err(|e| format!("going back: {e}"))?;
         self.images = devices.iter().map(|d| d.snapshot()).collect();
-        self.tally.rewound += 1;
-        self.judge(vec![kept])
+        self.counts.rewound += 1;
+        self.check_image(vec![kept])
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   image ─► SimDisks ─► pool ─► workload … cut ─► crash: any subset of unflushed writes ─► image
 //!     ▲                                                                                       │
-//!     └── model at that txg ◄── uberblock's txg ◄── reopened: model equal, judge silent ◄─────┘
+//!     └── model at that txg ◄── uberblock's txg ◄── reopened: model equal, checker clean ◄─────┘
 //! ```
 //! What must be true after every cut:
 //! - the pool opens;
@@ -158,8 +158,8 @@ pub struct Rules {
     pub steps: u64,
     /// The disks lie about flushes.
     pub ignore_flushes: bool,
-    /// The number of cuts between two runs of the judge (the model is always compared).
-    pub judge_every: u32,
+    /// The number of cuts between two runs of the checker (the model is always compared).
+    pub check_every: u32,
 }
 
 impl Default for Rules {
@@ -172,7 +172,7 @@ impl Default for Rules {
             within: 100,
             steps: 40,
             ignore_flushes: false,
-            judge_every: 1,
+            check_every: 1,
         }
     }
 }
@@ -182,7 +182,7 @@ pub type Start<M> = (Vec<MemImage>, M);
 
 /// Results of a chain.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Counts {
     /// Cuts.
     pub cuts: u32,
     /// Cuts after which a txg newer than the one opened was found.
@@ -249,8 +249,8 @@ pub fn chain<W: Workload>(
     rules: &Rules,
     start: &(Vec<MemImage>, W::Model),
     seed: u64,
-) -> std::result::Result<Tally, String> {
-    chain_to(workload, rules, start, seed).map(|(tally, _)| tally)
+) -> std::result::Result<Counts, String> {
+    chain_to(workload, rules, start, seed).map(|(counts, _)| counts)
 }
 
 /// As [`chain`]. Also returns the content of the disks after the last cut, with its model.
@@ -262,12 +262,12 @@ pub fn chain_to<W: Workload>(
     rules: &Rules,
     start: &Start<W::Model>,
     seed: u64,
-) -> std::result::Result<(Tally, Start<W::Model>), String> {
+) -> std::result::Result<(Counts, Start<W::Model>), String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut images = start.0.clone();
     let mut model = start.1.clone();
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     for cut in 0..rules.cuts {
         clock.advance(Duration::from_secs(1));
         let power = PowerSupply::new();
@@ -296,21 +296,22 @@ pub fn chain_to<W: Workload>(
                 history
             }
             Err(_) => {
-                tally.opening += 1;
+                counts.opening += 1;
                 History::new(0, model.clone())
             }
         };
         power.cut();
-        tally.cuts += 1;
+        counts.cuts += 1;
         let at = |what: String| format!("seed {seed}, cut {cut}: {what}");
         images = disks.iter().map(|d| d.crash(&prng).snapshot()).collect();
-        let found = judge(workload, rules, &images, &history, &prng, &clock, cut).map_err(at)?;
+        let found =
+            check_images(workload, rules, &images, &history, &prng, &clock, cut).map_err(at)?;
         if found.1 > history.past().promised {
-            tally.advanced += 1;
+            counts.advanced += 1;
         }
         model = found.0;
     }
-    Ok((tally, (images, model)))
+    Ok((counts, (images, model)))
 }
 
 fn run_until_dark<W: Workload>(
@@ -337,7 +338,7 @@ fn run_until_dark<W: Workload>(
     });
 }
 
-fn judge<W: Workload>(
+fn check_images<W: Workload>(
     workload: &W,
     rules: &Rules,
     images: &[MemImage],
@@ -371,7 +372,7 @@ fn judge<W: Workload>(
             (wrong, model) = (wrong_too, other);
         }
     }
-    if cut.is_multiple_of(rules.judge_every) {
+    if cut.is_multiple_of(rules.check_every) {
         match check(spa, Depth::Metadata) {
             Ok(report) => wrong.extend(report.not_of_labels().iter().map(ToString::to_string)),
             Err(e) => wrong.push(e.to_string()),
@@ -389,7 +390,7 @@ fn judge<W: Workload>(
     ))
 }
 
-/// Runs chains for many seeds on two threads; the tallies and failures.
+/// Runs chains for many seeds on two threads; the counts and failures.
 ///
 /// # Panics
 /// If a pool on good disks cannot be made.
@@ -397,7 +398,7 @@ pub fn run_chains<W: Workload>(
     workload: &W,
     rules: &[Rules],
     seeds: std::ops::Range<u64>,
-) -> (Tally, Vec<String>) {
+) -> (Counts, Vec<String>) {
     let starts: Vec<_> = rules
         .iter()
         .enumerate()
@@ -405,7 +406,7 @@ pub fn run_chains<W: Workload>(
             create(workload, r, 1000 + i as u64).unwrap_or_else(|e| panic!("create {r:?}: {e}"))
         })
         .collect();
-    let all = zuse_base::sync::Mutex::new((Tally::default(), Vec::new()));
+    let all = zuse_base::sync::Mutex::new((Counts::default(), Vec::new()));
     crate::seeds::each(seeds, 2, |seed| {
         let which = (seed % rules.len() as u64) as usize;
         let result = chain(workload, &rules[which], &starts[which], seed);

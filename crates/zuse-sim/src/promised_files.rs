@@ -31,7 +31,7 @@ use crate::promises::Pace;
 
 mod worker;
 
-use worker::{Fate, Worker, found};
+use worker::{PossibleStates, Worker, found};
 
 const POOL: &str = "promises";
 
@@ -97,7 +97,7 @@ impl Rules {
 
 /// Results of a chain.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Counts {
     /// Cuts.
     pub cuts: u64,
     /// Promises that were given.
@@ -112,7 +112,7 @@ pub struct Tally {
 #[derive(Clone, Debug, Default)]
 struct Known {
     next: u64,
-    fates: BTreeMap<String, Fate>,
+    objects: BTreeMap<String, PossibleStates>,
 }
 
 fn top(i: u64) -> Vec<u8> {
@@ -207,7 +207,7 @@ fn run(
     known: &mut [Known],
     prng: &SeededPrng,
     power: &Arc<PowerSupply>,
-    tally: &mut Tally,
+    counts: &mut Counts,
 ) {
     let (kept, done) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -235,9 +235,9 @@ fn run(
     });
     let _ = pool.close();
     let figures = &pool.spa().logs().figures;
-    tally.by_flush += figures.by_flush.get();
-    tally.placed += figures.placed.get();
-    tally.promises += kept.load(Ordering::Relaxed);
+    counts.by_flush += figures.by_flush.get();
+    counts.placed += figures.placed.get();
+    counts.promises += kept.load(Ordering::Relaxed);
 }
 
 /// Runs all threads until they fail.
@@ -279,7 +279,7 @@ fn look(rules: &Rules, pool: &Arc<Pool>, known: &[Known]) -> Result<Seen> {
     let mut all = Vec::new();
     for (i, known) in known.iter().enumerate() {
         let (fs, dir) = place(pool, rules, i as u64)?;
-        let each = known.fates.keys();
+        let each = known.objects.keys();
         let there = each.map(|name| Ok((name.clone(), found(&fs, &dir, name)?)));
         all.push(there.collect::<Result<_>>()?);
     }
@@ -299,17 +299,17 @@ fn look(rules: &Rules, pool: &Arc<Pool>, known: &[Known]) -> Result<Seen> {
 
 fn silent(pool: &Arc<Pool>, when: &str) -> std::result::Result<(), String> {
     let report = check(pool.spa(), Depth::Metadata).map_err(|e| format!("{when}: {e}"))?;
-    let said: Vec<String> = (report.not_of_labels().iter())
+    let problems: Vec<String> = (report.not_of_labels().iter())
         .map(ToString::to_string)
         .collect();
-    match said.is_empty() {
+    match problems.is_empty() {
         true => Ok(()),
-        false => Err(format!("{when}: {}", said.join("\n  "))),
+        false => Err(format!("{when}: {}", problems.join("\n  "))),
     }
 }
 
 /// Examines the disk after a cut, in every state of the log.
-fn judge(
+fn check_image(
     rules: &Rules,
     image: &MemImage,
     known: &mut [Known],
@@ -326,14 +326,14 @@ fn judge(
     let _ = pool.close();
     drop(pool);
     for (i, (known, there)) in known.iter_mut().zip(&seen.0).enumerate() {
-        for (name, fate) in &mut known.fates {
+        for (name, states) in &mut known.objects {
             let now = there.get(name).copied().flatten();
-            if now != fate.promised && !fate.tried.contains(&now) {
+            if now != states.promised && !states.tried.contains(&now) {
                 return Err(format!(
-                    "txg {txg}: t{i}/{name}: {now:?} is there, {fate:?}"
+                    "txg {txg}: t{i}/{name}: {now:?} is there, {states:?}"
                 ));
             }
-            *fate = Fate {
+            *states = PossibleStates {
                 promised: now,
                 tried: Vec::new(),
             };
@@ -363,7 +363,7 @@ fn judge(
 ///
 /// # Errors
 /// The first violation, as text with the cut's number.
-pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Tally, String> {
+pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Counts, String> {
     chain_shown(rules, seed, &mut |_, _| {})
 }
 
@@ -374,12 +374,16 @@ pub type Show<'a> = &'a mut dyn FnMut(&str, &MemImage);
 ///
 /// # Errors
 /// As [`chain`].
-pub fn chain_shown(rules: &Rules, seed: u64, show: Show<'_>) -> std::result::Result<Tally, String> {
+pub fn chain_shown(
+    rules: &Rules,
+    seed: u64,
+    show: Show<'_>,
+) -> std::result::Result<Counts, String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut image = create(rules, seed).map_err(|e| format!("create: {e}"))?;
     let mut known = vec![Known::default(); rules.threads as usize];
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     for cut in 0..rules.cuts {
         clock.advance(Duration::from_secs(1));
         let power = PowerSupply::new();
@@ -395,13 +399,13 @@ pub fn chain_shown(rules: &Rules, seed: u64, show: Show<'_>) -> std::result::Res
                 // Writes of the open are not counted.
                 power.cut_after(10 + ops);
             }
-            run(rules, &pool, &mut known, &prng, &power, &mut tally);
+            run(rules, &pool, &mut known, &prng, &power, &mut counts);
         }
         power.cut();
-        tally.cuts += 1;
+        counts.cuts += 1;
         image = disk.crash(&prng).snapshot();
-        judge(rules, &image, &mut known, &|| env(&prng, &clock), show)
+        check_image(rules, &image, &mut known, &|| env(&prng, &clock), show)
             .map_err(|e| format!("seed {seed}, cut {cut}: {e}"))?;
     }
-    Ok(tally)
+    Ok(counts)
 }

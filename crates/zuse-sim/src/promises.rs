@@ -86,7 +86,7 @@ impl Default for Rules {
 
 /// Results of a chain.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Counts {
     /// Cuts.
     pub cuts: u64,
     /// Promises that were kept.
@@ -139,7 +139,7 @@ impl Known {
     }
 
     /// Continues with the sectors that were found: the other attempted writes are lost.
-    fn settle(&mut self, found: &[u64]) {
+    fn continue_from(&mut self, found: &[u64]) {
         self.base = found.to_vec();
         self.tried.clear();
         self.promised = self.next;
@@ -356,7 +356,7 @@ fn run(
     known: &mut [Known],
     prng: &SeededPrng,
     power: &Arc<PowerSupply>,
-    tally: &mut Tally,
+    counts: &mut Counts,
 ) {
     // No administrator can clear an error here.
     pool.spa().set_wait_for_clear(false);
@@ -407,11 +407,11 @@ fn run(
         let _ = pool.close();
     });
     let figures = &pool.spa().logs().figures;
-    tally.blocks += figures.blocks.get();
-    tally.flushes += figures.flushes.get();
-    tally.by_flush += figures.by_flush.get();
-    tally.placed += figures.placed.get();
-    tally.promises += kept.load(Ordering::Relaxed);
+    counts.blocks += figures.blocks.get();
+    counts.flushes += figures.flushes.get();
+    counts.by_flush += figures.by_flush.get();
+    counts.placed += figures.placed.get();
+    counts.promises += kept.load(Ordering::Relaxed);
     for (known, volume) in known.iter_mut().zip(&volumes) {
         *known = volume.known.lock().clone();
     }
@@ -478,14 +478,14 @@ fn devices(images: &[MemImage]) -> (Vec<Arc<MemDevice>>, Vec<Arc<dyn BlockDevice
 
 fn silent(pool: &Arc<Pool>, when: &str) -> std::result::Result<(), String> {
     let report = check(pool.spa(), Depth::Metadata).map_err(|e| format!("{when}: {e}"))?;
-    let said: Vec<String> = report
+    let problems: Vec<String> = report
         .not_of_labels()
         .iter()
         .map(ToString::to_string)
         .collect();
-    match said.is_empty() {
+    match problems.is_empty() {
         true => Ok(()),
-        false => Err(format!("{when}: {}", said.join("\n  "))),
+        false => Err(format!("{when}: {}", problems.join("\n  "))),
     }
 }
 
@@ -510,7 +510,7 @@ fn open(
 }
 
 /// Examines the disks after a cut, in every state of the logs.
-fn judge(
+fn check_images(
     rules: &Rules,
     images: &[MemImage],
     known: &mut [Known],
@@ -541,7 +541,7 @@ fn judge(
     drop(pool);
 
     for (known, found) in known.iter_mut().zip(&all) {
-        known.settle(found);
+        known.continue_from(found);
     }
     if prng.below(3) > 0 {
         return Ok(());
@@ -570,12 +570,12 @@ fn judge(
 ///
 /// # Errors
 /// The first violation, as text with the cut's number.
-pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Tally, String> {
+pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Counts, String> {
     let prng = SeededPrng::new(seed);
     let clock = Arc::new(ManualClock::new(Timestamp::new(1_700_000_100, 0)));
     let mut images = create(rules, seed).map_err(|e| format!("create: {e}"))?;
     let mut known = vec![Known::new(rules); volumes(rules) as usize];
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     for cut in 0..rules.cuts {
         clock.advance(Duration::from_secs(1));
         let power = PowerSupply::new();
@@ -599,13 +599,13 @@ pub fn chain(rules: &Rules, seed: u64) -> std::result::Result<Tally, String> {
                 // Writes of the open are not counted.
                 power.cut_after(10 + ops);
             }
-            run(rules, &pool, &mut known, &prng, &power, &mut tally);
+            run(rules, &pool, &mut known, &prng, &power, &mut counts);
         }
         power.cut();
-        tally.cuts += 1;
+        counts.cuts += 1;
         images = disks.iter().map(|d| d.crash(&prng).snapshot()).collect();
-        judge(rules, &images, &mut known, (&prng, &clock))
+        check_images(rules, &images, &mut known, (&prng, &clock))
             .map_err(|e| format!("seed {seed}, cut {cut}: {e}"))?;
     }
-    Ok(tally)
+    Ok(counts)
 }

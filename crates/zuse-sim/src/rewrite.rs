@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zuse::ListedKinds;
 use zuse::tools::Layers as _;
 
 use zuse_base::range_tree::{ByPlace, Ranges};
@@ -444,7 +445,7 @@ type Keys = BTreeMap<(u32, u64), Arc<DatasetKey>>;
 /// The keys of encrypted object sets by place, and the blocks of intent logs.
 fn keys_and_logs(whole: &Arc<zuse::Pool>) -> Result<(Keys, Vec<BlockPointer>)> {
     let (mut keys, mut logs) = (BTreeMap::new(), Vec::new());
-    for item in whole.list(&whole.name(), None, true)? {
+    for item in whole.list(&whole.name(), None, ListedKinds::WITH_SNAPSHOTS)? {
         let dataset = whole.dsl().dataset(&item.name)?;
         if let Ok(objset) = dataset.objset()
             && let Some(key) = objset.key()
@@ -453,7 +454,7 @@ fn keys_and_logs(whole: &Arc<zuse::Pool>) -> Result<(Keys, Vec<BlockPointer>)> {
         }
         if !dataset.is_snapshot() {
             whole.dsl().visit_log(&dataset.log_header()?, &mut |met| {
-                if let zuse::LogItem::Block(bp) = met {
+                if let zuse::tools::LogItem::Block(bp) = met {
                     logs.push(*bp);
                 }
                 Ok(true)

@@ -34,7 +34,7 @@ fn wrong(what: impl Into<String>) -> Error {
 
 /// Results of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Counts {
     /// Snapshots that arrived and were compared.
     pub snapshots: usize,
     /// Streams that were cut.
@@ -59,15 +59,15 @@ pub fn new_pool(name: &str, ashift: u8) -> Result<Arc<Pool>> {
 ///
 /// # Errors
 /// A sentence with the changes, if something refuses or differs.
-pub fn run(seed: u64, to: &Arc<Pool>) -> Result<Tally> {
+pub fn run(seed: u64, to: &Arc<Pool>) -> Result<Counts> {
     let prng = SeededPrng::new(seed);
     let mut source = Source::new(&prng)?;
     let target = format!("{}/r{seed}", to.name());
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     let mut log = Vec::new();
     let done = source
         .grow(&prng)
-        .and_then(|()| delivery::run(&source, to, &target, &prng, &mut tally, &mut log));
+        .and_then(|()| delivery::run(&source, to, &target, &prng, &mut counts, &mut log));
     source.pool.close()?;
     done.map_err(|e| {
         let from = log.len().saturating_sub(12);
@@ -77,7 +77,7 @@ pub fn run(seed: u64, to: &Arc<Pool>) -> Result<Tally> {
             log[from..].join("\n")
         ))
     })?;
-    Ok(tally)
+    Ok(counts)
 }
 
 /// The entries of a dataset but for what the receiving pool decides.
@@ -136,7 +136,7 @@ pub fn compare(from: &Arc<Pool>, theirs: &str, to: &Arc<Pool>, ours: &str) -> Re
 ///
 /// # Errors
 /// The problems that the checker finds.
-pub fn prove(pool: &Arc<Pool>) -> Result<()> {
+pub fn check_pool(pool: &Arc<Pool>) -> Result<()> {
     pool.sync()?;
     pool.sync()?;
     let flaws = zuse_dsl::check_accounting(pool.dsl());
@@ -150,12 +150,12 @@ pub fn prove(pool: &Arc<Pool>) -> Result<()> {
     }
 }
 
-/// As [`prove`], for a pool that has received a forged stream. The content of its objects is the
-/// sender's and not checked.
+/// As [`check_pool`], for a pool that has received a forged stream. The content of its objects is
+/// the sender's and not checked.
 ///
 /// # Errors
-/// As [`prove`].
-pub fn prove_around(pool: &Arc<Pool>) -> Result<()> {
+/// As [`check_pool`].
+pub fn check_but_contents(pool: &Arc<Pool>) -> Result<()> {
     pool.sync()?;
     let flaws = zuse_dsl::check_accounting(pool.dsl());
     let report = zuse_check::check(pool.spa(), zuse_check::Depth::All)?;

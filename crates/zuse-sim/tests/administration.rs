@@ -1,5 +1,5 @@
 //! Random sequences of administration: after each step the accounting equals a full recount. Make
-//! `ZUSE_SIM_SEED` and `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` lets OpenZFS judge
+//! `ZUSE_SIM_SEED` and `ZUSE_SIM_STEPS` larger for longer runs; the suite `zdb` lets OpenZFS check
 //! such a pool.
 
 use std::collections::BTreeMap;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use zuse::stream::StreamReader;
 use zuse::stream::record::Record;
 use zuse::tools::Layers as _;
-use zuse::{Pool, ReceiveRequest, Recursion, SendRequest};
-use zuse_sim::round_trip::{new_pool, prove, sent};
+use zuse::{ListedKinds, Pool, ReceiveRequest, Recursion, SendRequest};
+use zuse_sim::round_trip::{check_pool, new_pool, sent};
 
 fn package(pool: &Arc<Pool>, to: &str, from: Option<&str>) -> Vec<u8> {
     let request = SendRequest {
@@ -40,7 +40,7 @@ fn lookups(pool: &Pool) -> u64 {
 
 fn names(pool: &Pool, root: &str) -> Vec<(String, u64)> {
     let mut all = Vec::new();
-    for entry in pool.list(root, None, true).unwrap() {
+    for entry in pool.list(root, None, ListedKinds::WITH_SNAPSHOTS).unwrap() {
         if let Some((dataset, _)) = entry.name.split_once("@0") {
             let guid = pool.dsl().dataset(&entry.name).unwrap().guid().unwrap();
             all.push((dataset[root.len()..].to_owned(), guid));
@@ -90,7 +90,7 @@ fn cost(count: usize) -> u64 {
     to.receive(&bytes[..], &request, &mut |_| {}).unwrap();
     let cost = lookups(&to) - before;
     assert_eq!(names(&from, "src/t"), names(&to, "tank/t"));
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     to.close().unwrap();
     from.close().unwrap();
     cost

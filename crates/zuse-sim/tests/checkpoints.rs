@@ -1,7 +1,7 @@
 //! Checkpoints created, rewound to and discarded, with power cuts at any moment. `ZUSE_SIM_SEEDS`
 //! makes the run longer.
 
-use zuse_sim::checkpoints::{Tally, rounds};
+use zuse_sim::checkpoints::{Counts, rounds};
 use zuse_sim::files::Files;
 use zuse_sim::power::Rules;
 use zuse_sim::seeds::seeds;
@@ -33,16 +33,16 @@ fn a_pool_goes_back_to_its_checkpoint_or_forgets_it_after_any_cut() {
         let threads = [0, 1].map(|first| scope.spawn(one(first)));
         threads.map(|t| t.join().expect("a thread")).concat()
     });
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     for result in all {
-        tally = tally.plus(result.unwrap_or_else(|e| panic!("{e}")));
+        counts = counts.plus(result.unwrap_or_else(|e| panic!("{e}")));
     }
-    println!("{tally:?}");
+    println!("{counts:?}");
     assert!(
-        tally.made == ROUNDS * u32::try_from(seeds).expect("few")
-            && tally.rewound > 0
-            && tally.discarded > 0,
-        "{tally:?}"
+        counts.made == ROUNDS * u32::try_from(seeds).expect("few")
+            && counts.rewound > 0
+            && counts.discarded > 0,
+        "{counts:?}"
     );
-    assert!(tally.half > 0, "no discard was cut: {tally:?}");
+    assert!(counts.half > 0, "no discard was cut: {counts:?}");
 }

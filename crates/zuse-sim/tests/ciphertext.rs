@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, DestroyOptions, Errno, Error, KeyFormat, KeyMaterial, Pool, PoolAccess, Recursion,
+    Credentials, DestroyOptions, Errno, Error, KeyChange, KeyFormat, KeyMaterial, Pool, PoolAccess,
+    Recursion,
 };
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_format::{BlockPointer, Protection};
@@ -171,9 +172,9 @@ fn keys_are_loaded_changed_inherited_and_forgotten() {
     assert!(wrong.is(Errno::ACCES), "{wrong}");
     pool.load_key("tank/a", &key(1)).expect("load");
 
-    pool.change_key("tank/a", &key(3), KeyFormat::Raw, None, "prompt")
+    pool.change_key("tank/a", &KeyChange::new(&key(3), KeyFormat::Raw))
         .expect("change");
-    pool.change_key("tank/a/child", &key(4), KeyFormat::Raw, None, "prompt")
+    pool.change_key("tank/a/child", &KeyChange::new(&key(4), KeyFormat::Raw))
         .expect("a root of its own");
     assert!(pool.check_key("tank/a", &key(1)).is_err());
     pool.check_key("tank/a", &key(3)).expect("the new key");

@@ -12,7 +12,7 @@ use zuse::{Credentials, Errno, Error, KeyMaterial, Pool, ReceiveRequest, Recursi
 use zuse_base::{Entropy, SeededPrng};
 use zuse_pool::Limits;
 use zuse_sim::memory_pool::memory_pool;
-use zuse_sim::round_trip::{compare, prove, sent};
+use zuse_sim::round_trip::{check_pool, compare, sent};
 
 /// Cuts of each stream.
 const CUTS: usize = 40;
@@ -151,7 +151,7 @@ fn a_receive_that_is_cut_at_any_byte_leaves_no_thread_and_no_half_snapshot() {
             compare(&from, &format!("{source}@{round}"), &to, &ours).unwrap();
         }
     }
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     from.close().unwrap();
     to.close().unwrap();
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zuse::dedup::Prune;
-use zuse::tools::Layers as _;
-use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, DestroyOptions, Errno, FileSystem, PoolAccess};
+use zuse::tools::{FileSystem, Layers as _, Zap, ZapValue};
+use zuse::{Credentials, DestroyOptions, Errno, ListedKinds, PoolAccess};
 use zuse_base::{Entropy, ManualClock, ObjectId, SeededPrng, Timestamp};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
@@ -65,7 +64,7 @@ fn sound(pool: &zuse::Pool, when: &str) -> u64 {
 }
 
 /// Txgs until logs are flushed to their stores, and freed blocks are free.
-fn settle(pool: &Arc<zuse::Pool>) {
+fn wait_until_idle(pool: &Arc<zuse::Pool>) {
     (0..24).for_each(|i| touch(pool, i));
 }
 
@@ -96,7 +95,7 @@ fn tables_count_what_is_there_whatever_happens_to_the_files() {
         let pool = open(&device);
         sound(&pool, &told);
         clones::clear(&pool, "tank").expect("clear");
-        settle(&pool);
+        wait_until_idle(&pool);
         assert_eq!(sound(&pool, &told), 0);
         assert_eq!(tables(&pool), 0, "{told}");
         assert_eq!(pool.spa().features().refcount(FAST), 0);
@@ -204,7 +203,7 @@ fn logs_that_are_flushed_by_half_are_loaded_and_go_on() {
         }
         (0..before).for_each(|round| remove(&fs, &format!("first{round}")));
         drop(fs);
-        (0..2).for_each(|_| settle(&pool));
+        (0..2).for_each(|_| wait_until_idle(&pool));
         sound(&pool, "at the end");
         assert_eq!(tables(&pool), 0);
         pool.export().expect("export");
@@ -250,7 +249,7 @@ fn a_block_that_was_pruned_from_its_table_is_freed_once() {
         let fs = pool.file_system("tank").expect("file system");
         write(&fs, "a", &data);
         drop(fs);
-        settle(&pool);
+        wait_until_idle(&pool);
         prune(&pool);
         sound(&pool, "pruned");
         pool.export().expect("export");
@@ -270,7 +269,7 @@ fn a_block_that_was_pruned_from_its_table_is_freed_once() {
         assert!(has(&fs, "c", &data));
         remove(&fs, "c");
         drop(fs);
-        settle(&pool);
+        wait_until_idle(&pool);
         sound(&pool, "at the end");
         assert_eq!(tables(&pool), 0);
         pool.export().expect("export");
@@ -302,10 +301,10 @@ fn a_table_is_pruned_of_its_oldest_blocks_that_came_once() {
     for name in ["twice", "again"] {
         write(&fs, name, &twice);
     }
-    settle(&pool);
+    wait_until_idle(&pool);
     clock.advance(Duration::from_secs(10));
     write(&fs, "young", &young);
-    settle(&pool);
+    wait_until_idle(&pool);
     assert_eq!(unique(&pool), 180);
     let (count, saved) = (sound(&pool, "before"), pool.spa().space().deduped);
     let pruned = pool.prune_dedup(Prune::Percent(50)).expect("half");
@@ -322,14 +321,14 @@ fn a_table_is_pruned_of_its_oldest_blocks_that_came_once() {
     write(&fs, "old too", &old);
     pool.sync().expect("sync");
     assert!(pool.spa().space().allocated >= before + 100 * 4096, "not");
-    settle(&pool);
+    wait_until_idle(&pool);
     sound(&pool, "written again");
     assert!(pool.spa().space().deduped > saved);
     for (name, data) in [("old", &old), ("young", &young), ("again", &twice)] {
         assert!(has(&fs, name, data), "{name}");
         remove(&fs, name);
     }
-    settle(&pool);
+    wait_until_idle(&pool);
     pool.prune_dedup(Prune::Percent(100)).expect("all");
     sound(&pool, "pruned of all");
     assert_eq!(unique(&pool), 0);
@@ -337,7 +336,7 @@ fn a_table_is_pruned_of_its_oldest_blocks_that_came_once() {
         remove(&fs, name);
     }
     drop(fs);
-    settle(&pool);
+    wait_until_idle(&pool);
     sound(&pool, "at the end");
     assert_eq!(tables(&pool), 0);
     pool.export().expect("export");
@@ -420,18 +419,22 @@ fn pools_that_openzfs_deduplicated_in_are_written_until_nothing_is_left() {
         let pool = open_whole(Environment::default(), &devices, &access).expect("open");
         sound_tables(&pool, name);
         let before = tables(&pool);
-        let datasets = pool.list(&pool.name(), None, false).expect("list");
+        let datasets = pool
+            .list(&pool.name(), None, ListedKinds::HEADS)
+            .expect("list");
         for dataset in &datasets {
             let Ok(fs) = pool.file_system(&dataset.name) else {
                 continue;
             };
             empty(&pool, &fs, name);
         }
-        let snapshots: Vec<String> = (pool.list(&pool.name(), None, true).expect("list"))
-            .into_iter()
-            .filter(|l| l.name.contains('@'))
-            .map(|l| l.name)
-            .collect();
+        let snapshots: Vec<String> = (pool
+            .list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)
+            .expect("list"))
+        .into_iter()
+        .filter(|l| l.name.contains('@'))
+        .map(|l| l.name)
+        .collect();
         if !snapshots.is_empty() {
             let gone = pool.destroy_snapshots(&snapshots, DestroyOptions::ONE);
             gone.expect("destroyed");

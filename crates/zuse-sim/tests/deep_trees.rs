@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use zuse::{Credentials, FileSystem, Pool};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, Pool};
 use zuse_sim::memory_pool::{memory_pool, narrow};
 use zuse_zpl::{Hashing, each_line};
 

@@ -415,7 +415,7 @@ fn look(pool: &Arc<zuse::Pool>, what: &str) {
 /// Opens the pool, compares it with the expectation, and closes it. Opening it for writing
 /// continues what was begun. Returns the tree, whether a half was split off, and the content of the
 /// disks.
-fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<MemImage>) {
+fn check_images(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<MemImage>) {
     let disks: Vec<Arc<MemDevice>> = images
         .iter()
         .enumerate()
@@ -453,12 +453,12 @@ fn judge(images: &[MemImage], writable: bool, what: &str) -> (String, bool, Vec<
 
 /// Cuts an act, and examines the result: as it is, and after it was continued. Returns the stable
 /// state in which the pool is then.
-fn cut_and_judge(act: &Act, images: &[MemImage], after: u64, seed: u64) -> usize {
+fn cut_and_check(act: &Act, images: &[MemImage], after: u64, seed: u64) -> usize {
     let (left, done) = cut(act, images, after, seed);
     let what = format!("{}, cut after {after}, seed {seed}", act.name);
     let at = |tree: &String| act.rests.iter().position(|rest| rest == tree);
-    let (now, split, _) = judge(&left, false, &what);
-    let (later, still, left) = judge(&left, true, &what);
+    let (now, split, _) = check_images(&left, false, &what);
+    let (later, still, left) = check_images(&left, true, &what);
     let rest = at(&later).unwrap_or_else(|| panic!("{what}: {now}, then {later}"));
     let last = rest + 1 == act.rests.len();
     assert!(
@@ -474,7 +474,7 @@ fn cut_and_judge(act: &Act, images: &[MemImage], after: u64, seed: u64) -> usize
             "{what}: each device is of one pool: {now}, {later}"
         );
     }
-    let again = judge(&left, false, &what).0;
+    let again = check_images(&left, false, &what).0;
     assert_eq!(again, later, "{what}");
     rest
 }
@@ -490,7 +490,7 @@ fn a_change_of_devices_is_there_or_not_after_any_cut() {
         // How many operations it takes.
         let (whole, done) = cut(act, &images, u64::MAX / 2, 5);
         assert!(done, "{}: it does not come to its end", act.name);
-        let end = judge(&whole, true, act.name).0;
+        let end = check_images(&whole, true, act.name).0;
         assert_eq!(Some(&end.as_str()), act.rests.last(), "{}", act.name);
         let mut within = 4;
         while !cut(act, &images, within, 5).1 {
@@ -503,7 +503,7 @@ fn a_change_of_devices_is_there_or_not_after_any_cut() {
         for seed in 0..cuts {
             let (from, to) = (seed * within / cuts, (seed + 1) * within / cuts);
             let after = from + prng.below(to - from);
-            seen[cut_and_judge(act, &images, after, seed)] += 1;
+            seen[cut_and_check(act, &images, after, seed)] += 1;
         }
         println!("{}: {seen:?} of {cuts} cuts within {within}", act.name);
     }

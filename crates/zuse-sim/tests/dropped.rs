@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, NewVolume, Pool, PoolAccess};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_pool::{Environment, Limits};

@@ -9,10 +9,8 @@ mod taken_up;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
-use zuse::{
-    Credentials, FileSystem, Offline, PoolAccess, Shape, TopSpec, VdevWorkKind, VdevWorkOrder,
-};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, Offline, PoolAccess, Shape, TopSpec, VdevWorkKind, VdevWorkOrder};
 use zuse::{VdevClass, VdevKind};
 use zuse_base::{Entropy, Errno, SeededPrng, Span, Txg};
 use zuse_check::{Depth, check};
@@ -128,7 +126,7 @@ fn quiet(pool: &zuse::Pool) {
         let _ = pool.order_vdev_work(kind, VdevWorkOrder::Suspend, &[guid]);
     }
     pool.finish_scan().expect("done");
-    settle(pool);
+    wait_until_idle(pool);
 }
 
 /// The content of the disks, before the pool is opened again.
@@ -335,12 +333,12 @@ fn a_replacement_is_replaced_half_way_and_either_side_may_go() {
 fn resilver(pool: &zuse::Pool) {
     pool.restart_resilver().expect("begun");
     pool.finish_scan().expect("done");
-    settle(pool);
+    wait_until_idle(pool);
 }
 
 /// Waits until no device leaves any more: each needs a further txg, and the check needs a pool
 /// without changes.
-fn settle(pool: &zuse::Pool) {
+fn wait_until_idle(pool: &zuse::Pool) {
     let leaves = || -> Vec<u64> {
         let all = pool.spa().vdevs().leaves();
         all.iter().map(|leaf| leaf.guid()).collect()
@@ -575,7 +573,7 @@ fn a_device_that_comes_during_a_resilver_waits_for_the_next_one() {
     const DEFER: &str = "com.datto:resilver_defer";
     assert_eq!(pool.spa().features().refcount(DEFER), 1);
     pool.finish_scan().expect("done");
-    settle(&pool);
+    wait_until_idle(&pool);
     assert!(pool.spa().deferred().is_empty());
     assert_eq!(pool.spa().features().refcount(DEFER), 0);
     assert_eq!(pool.spa().lacking(), [c]);

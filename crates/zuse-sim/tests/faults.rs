@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, PoolAccess, Shape, TopSpec, VdevClass};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, ListedKinds, PoolAccess, Shape, TopSpec, VdevClass};
 use zuse_base::{Entropy, Errno, Error, Result, SeededPrng, Span};
 use zuse_device::{BlockDevice, Fault, FaultyDevice, MemDevice, Op, Rule};
 use zuse_pool::{Environment, FailMode, VdevSpec};
@@ -442,9 +442,9 @@ fn a_child_of_raidz_that_sits_out_is_not_read() {
     assert!(pool.set_vdev_property(guids[1], "sit_out", "on").is_err());
     pool.set_vdev_property(guids[3], "sit_out", "on")
         .expect("set");
-    let said = pool.vdev_properties(&guids[3..4], Some(&["sit_out".into()]));
-    let said = said.expect("get")[0].properties[0].value.clone();
-    assert_eq!(said.as_deref(), Some("on"));
+    let found = pool.vdev_properties(&guids[3..4], Some(&["sit_out".into()]));
+    let found = found.expect("get")[0].properties[0].value.clone();
+    assert_eq!(found.as_deref(), Some("on"));
     let before = reads();
     let fs = pool.file_system("tank").expect("file system");
     assert_eq!(read(&fs, "f").expect("read"), noise(1, 40 << 17));
@@ -507,7 +507,7 @@ fn a_pool_that_is_suspended_anywhere_in_a_txg_can_be_looked_at() {
         let (pool, fs) = (b.pool.clone(), b.fs.clone());
         let looked = aside(move || -> Result<usize> {
             let _ = (pool.vdev_status(), pool.config(), pool.spa().space());
-            let n = pool.list("tank", None, true)?.len();
+            let n = pool.list("tank", None, ListedKinds::WITH_SNAPSHOTS)?.len();
             pool.dataset("tank/child")?.property("compression")?;
             assert_eq!(read(&fs, "old")?.len(), LEN);
             assert_eq!(read(&fs, "new")?.len(), LEN);

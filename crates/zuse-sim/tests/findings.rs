@@ -45,7 +45,7 @@ macro_rules! cases {
     ($($name:ident: $case:expr;)*) => {
         $(#[test]
         fn $name() {
-            lab::judge(&$case);
+            lab::check_case(&$case);
         })*
 
         /// All of them, for the test that none is missing.
@@ -419,7 +419,7 @@ const IN_GOLDENS: &[Finding] = &[Gang, Obsolete, DedupClass, DedupHistogram];
 
 #[test]
 fn a_place_of_a_removed_vdev_that_is_obsolete_and_in_use() {
-    lab::judge_golden(
+    lab::check_golden(
         "gone",
         &with(Obsolete, &[MapHeader], |_, s| {
             // An entry of one word: offset, allocated, bytes less one.
@@ -435,7 +435,7 @@ fn a_place_of_a_removed_vdev_that_is_obsolete_and_in_use() {
 #[test]
 fn entries_in_the_store_of_another_class() {
     // The shared blocks are in the table of blocks with one pointer, whose own entries are empty.
-    lab::judge_golden(
+    lab::check_golden(
         "dedup",
         &with(DedupClass, &[DedupHistogram], |_, s| {
             let table = s.entry("DDT-sha256")?;
@@ -454,7 +454,7 @@ fn entries_in_the_store_of_another_class() {
 
 #[test]
 fn a_histogram_of_other_entries() {
-    lab::judge_golden(
+    lab::check_golden(
         "dedup",
         &only(DedupHistogram, |_, s| {
             let statistics = s.object(&s.mos(), s.entry("DDT-statistics")?)?;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, PoolAccess};
+use zuse::{Credentials, DestroyOptions, ListedKinds, PoolAccess};
 use zuse_base::{Error, Result, SeededPrng};
 use zuse_check::{Depth, Finding, Problem, check};
 use zuse_device::BlockDevice;
@@ -80,7 +80,7 @@ fn change(pool: &Arc<zuse::Pool>) -> Result<()> {
         Err(Error::Refused { .. } | Error::Unsupported { .. }) => Ok(()),
         other => other,
     };
-    let all = pool.list(&pool.name(), None, true)?;
+    let all = pool.list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)?;
     for item in all.iter().filter(|i| !i.name.contains(['@', '#'])) {
         let Ok(tree) = of_dataset(pool, &item.name) else {
             continue;
@@ -322,11 +322,11 @@ fn forged_books_bring_errors_and_never_a_panic_or_a_second_owner() {
             continue;
         };
         let golden = goldens[which].copy();
-        let mut said = String::new();
+        let mut changed = String::new();
         let mut rewriter = Rewriter::new(&atlases[which], &golden).expect("rewriter");
         let edited = rewriter.edit(place, &mut |bytes| {
             let (from, to) = aim(&prng, structure, bytes);
-            said = scramble(&prng, bytes, from, to);
+            changed = scramble(&prng, bytes, from, to);
         });
         drop(rewriter);
         if edited.is_err() {
@@ -334,7 +334,7 @@ fn forged_books_bring_errors_and_never_a_panic_or_a_second_owner() {
         }
         match run(&golden) {
             Err(why) => failures.push(format!(
-                "seed {seed}, {}, {}: {said}: {why}",
+                "seed {seed}, {}, {}: {changed}: {why}",
                 golden.name, place.what
             )),
             Ok(ended) => {

@@ -39,9 +39,9 @@ fn golden_pools_are_as_fragmented_as_zdb_says() {
         let pool = open_whole(Environment::default(), &devices, &PoolAccess::default());
         let pool = pool.expect("open");
         assert_eq!(pool.spa().fragmentation().expect(name), *of_pool, "{name}");
-        for (vdev, said) in *of_vdevs {
+        for (vdev, expected) in *of_vdevs {
             let found = pool.spa().fragmentation_of(*vdev).expect(name);
-            assert_eq!(found, *said, "{name}, vdev {vdev}");
+            assert_eq!(found, *expected, "{name}, vdev {vdev}");
         }
         pool.close().expect("close");
     }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, Pool, PoolAccess, Shape, TopSpec, VdevClass};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, Pool, PoolAccess, Shape, TopSpec, VdevClass};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};

@@ -2,6 +2,7 @@
 //! mounted.
 
 use std::collections::BTreeMap;
+use zuse::ListedKinds;
 use zuse::tools::Layers as _;
 
 use serde_json::Value;
@@ -127,7 +128,10 @@ fn tell_unknown(
     want: &BTreeMap<String, BTreeMap<String, Value>>,
     manifest: &Value,
 ) {
-    for listed in pool.list(&pool.name(), None, true).expect("list") {
+    for listed in pool
+        .list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)
+        .expect("list")
+    {
         let known = want.contains_key(&listed.name) || !manifest["volumes"][&listed.name].is_null();
         let of_volume = listed
             .name

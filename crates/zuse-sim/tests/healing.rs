@@ -6,8 +6,8 @@ use zuse::stream::record::Record;
 use zuse::stream::{Healing, SendOptions};
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, Errno, KeyMaterial, NewVolume, Pool, PoolAccess, ReceiveRequest, Recursion,
-    SendRequest,
+    Credentials, Errno, KeyMaterial, ListedKinds, NewVolume, Pool, PoolAccess, ReceiveRequest,
+    Recursion, SendRequest,
 };
 use zuse_base::{Entropy, SeededPrng};
 use zuse_check::{Depth, check};
@@ -17,7 +17,7 @@ use zuse_sim::hostile_stream::Parts;
 use zuse_sim::manifests::{of_dataset, of_volume};
 use zuse_sim::memory_pool::memory_pool;
 use zuse_sim::rot::{Place, places, spoil};
-use zuse_sim::round_trip::{prove, sent};
+use zuse_sim::round_trip::{check_pool, sent};
 use zuse_zpl::WriteOptions;
 
 fn new_pool() -> Arc<Pool> {
@@ -124,7 +124,7 @@ fn rotten_blocks_are_healed_by_a_stream_of_their_snapshot() {
             assert_eq!((again.healed, again.blocks), (0, done.blocks));
         }
     }
-    prove(&pool).unwrap();
+    check_pool(&pool).unwrap();
     pool.close().unwrap();
 }
 
@@ -164,9 +164,9 @@ fn encrypted_blocks_are_healed_raw_without_the_key_and_in_clear_with_it() {
     assert_eq!((done.healed, done.bad), (spoilt, 0));
     other.load_key("tank/r", &key).unwrap();
     assert_eq!(of_dataset(&other, "tank/r@s").unwrap(), before);
-    prove(&other).unwrap();
+    check_pool(&other).unwrap();
     other.close().unwrap();
-    prove(&pool).unwrap();
+    check_pool(&pool).unwrap();
     pool.close().unwrap();
 }
 
@@ -235,7 +235,7 @@ fn bytes_that_are_not_the_blocks_are_never_written_over_bad_ones() {
         }
         assert_eq!(of_dataset(&pool, &snap).unwrap(), before);
     }
-    prove(&pool).unwrap();
+    check_pool(&pool).unwrap();
     pool.close().unwrap();
 }
 
@@ -302,7 +302,7 @@ fn only_what_the_stream_has_is_healed_and_nothing_else_is_written() {
         },
         Healing::default()
     );
-    prove(&pool).unwrap();
+    check_pool(&pool).unwrap();
     pool.close().unwrap();
 }
 
@@ -325,7 +325,10 @@ fn blocks_on_mirrors_and_raidz_and_in_gangs_are_healed() {
         let prng = SeededPrng::new(7);
         let top = format!("{}@heal", pool.name());
         pool.snapshot(&[top], Recursion::Below, &[]).unwrap();
-        for entry in pool.list(&pool.name(), None, true).unwrap() {
+        for entry in pool
+            .list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)
+            .unwrap()
+        {
             let snap = entry.name;
             if !snap.ends_with("@heal") {
                 continue;
@@ -347,7 +350,7 @@ fn blocks_on_mirrors_and_raidz_and_in_gangs_are_healed() {
         }
         let report = check(pool.spa(), Depth::All).unwrap();
         assert_eq!(report.gangs > 0, name == "gang", "{name}");
-        prove(&pool).unwrap_or_else(|e| panic!("{name}: {e}"));
+        check_pool(&pool).unwrap_or_else(|e| panic!("{name}: {e}"));
         pool.close().unwrap();
     }
     assert!(all > 50, "{all}");

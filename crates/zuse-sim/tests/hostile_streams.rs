@@ -12,16 +12,16 @@ use std::sync::Arc;
 use counting::Counting;
 use zuse::stream::record::{Header, Record};
 use zuse::stream::{SendOptions, StreamError, StreamReader, examine};
-use zuse::tools::Layers as _;
+use zuse::tools::{Layers as _, XattrMode};
 use zuse::{
-    Credentials, DestroyOptions, Errno, Error, KeyMaterial, NewVolume, NewerSnapshots, Pool,
-    ReceiveRequest, Recursion, SendRequest, XattrMode,
+    Credentials, DestroyOptions, Errno, Error, KeyMaterial, ListedKinds, NewVolume, NewerSnapshots,
+    Pool, ReceiveRequest, Recursion, SendRequest,
 };
 use zuse_base::{Entropy, SeededPrng};
 use zuse_sim::hostile_stream::{Parts, changed};
 use zuse_sim::manifests::of_dataset;
 use zuse_sim::memory_pool::{memory_pool, narrow};
-use zuse_sim::round_trip::{prove, sent};
+use zuse_sim::round_trip::{check_pool, sent};
 use zuse_zpl::WriteOptions;
 
 #[global_allocator]
@@ -204,7 +204,10 @@ fn has_flaw(bytes: &[u8]) -> bool {
 /// The user-visible state of a dataset.
 fn seen(pool: &Arc<Pool>, name: &str) -> Vec<(String, u64)> {
     let dsl = pool.dsl();
-    let list = pool.list(name, None, true).unwrap().into_iter();
+    let list = pool
+        .list(name, None, ListedKinds::WITH_SNAPSHOTS)
+        .unwrap()
+        .into_iter();
     list.map(|l| {
         (
             l.name.clone(),
@@ -215,7 +218,7 @@ fn seen(pool: &Arc<Pool>, name: &str) -> Vec<(String, u64)> {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct Counts {
     streams: usize,
     flaws: usize,
     refused: usize,
@@ -224,28 +227,29 @@ struct Tally {
 }
 
 /// Receives one changed stream and puts everything back.
-fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut Tally) {
+fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, counts: &mut Counts) {
     let target = case.onto.unwrap_or("tank/new");
     let before = case.onto.map(|name| seen(pool, name));
     let request = ReceiveRequest {
         resumable,
         ..into(target)
     };
-    tally.streams += 1;
+    counts.streams += 1;
     match pool.receive(bytes, &request, &mut |_| {}) {
         Ok(()) => {
-            tally.good += 1;
+            counts.good += 1;
             // Only the names and sizes: the contents were checked as far as a stream allows.
-            if pool.exists(target).unwrap() && case.onto.is_none() && tally.good.is_multiple_of(4) {
+            if pool.exists(target).unwrap() && case.onto.is_none() && counts.good.is_multiple_of(4)
+            {
                 let _ = of_dataset(pool, target);
             }
         }
         Err(Error::Corrupt { place, .. }) => {
             check_place(&place.to_string(), bytes.len());
-            tally.flaws += 1;
+            counts.flaws += 1;
         }
         // BEGIN or the package requests something impossible: no data was read.
-        Err(Error::Refused { .. } | Error::Unsupported { .. }) => tally.refused += 1,
+        Err(Error::Refused { .. } | Error::Unsupported { .. }) => counts.refused += 1,
         Err(other) => panic!("{other}"),
     }
     match (case.onto, before) {
@@ -253,7 +257,7 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
             match pool.resume_token(name).unwrap() {
                 Some(_) => {
                     assert!(resumable);
-                    tally.kept += 1;
+                    counts.kept += 1;
                     pool.dsl().abort_receive(name).unwrap();
                 }
                 None => assert!(pool.dsl().temporary(name).is_err()),
@@ -274,13 +278,13 @@ fn one(pool: &Arc<Pool>, case: &Case, bytes: &[u8], resumable: bool, tally: &mut
             match pool.resume_token(target) {
                 Ok(Some(_)) => {
                     assert!(resumable);
-                    tally.kept += 1;
+                    counts.kept += 1;
                     pool.dsl().abort_receive(target).unwrap();
                 }
                 Ok(None) => {}
                 Err(e) => assert!(left(e)),
             }
-            for entry in pool.list("tank", Some(1), false).unwrap() {
+            for entry in pool.list("tank", Some(1), ListedKinds::HEADS).unwrap() {
                 if !["tank", "tank/d", "tank/e"].contains(&entry.name.as_str()) {
                     pool.destroy_dataset(&entry.name, DestroyOptions::RECURSIVE.force(true))
                         .unwrap();
@@ -318,7 +322,7 @@ fn half(which: usize) {
     to.load_key("tank/e", &key()).unwrap();
     let before = ["tank/d", "tank/e"].map(|name| (name, seen(&to, name)));
     let manifest = of_dataset(&to, "tank/d").unwrap();
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     let mut most = 0;
     let everything = std::env::var_os("ZUSE_SIM_STREAMS").is_some();
     for seed in seeds() {
@@ -332,12 +336,12 @@ fn half(which: usize) {
         let start = counting::start();
         let resumable = prng.chance(1, 3);
         if has_flaw(&bytes) && !prng.chance(1, 4) && !everything {
-            tally.streams += 1;
-            tally.flaws += 1;
+            counts.streams += 1;
+            counts.flaws += 1;
             continue;
         }
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            one(&to, &cases[at], &bytes, resumable, &mut tally);
+            one(&to, &cases[at], &bytes, resumable, &mut counts);
         }));
         assert!(
             done.is_ok(),
@@ -351,17 +355,17 @@ fn half(which: usize) {
             "seed {seed}, case {at}: {peak} bytes of memory"
         );
     }
-    println!("{tally:?}, {} MiB at most", most >> 20);
+    println!("{counts:?}, {} MiB at most", most >> 20);
     assert!(
-        tally.flaws > tally.streams / 3 && tally.kept > 0,
-        "{tally:?}"
+        counts.flaws > counts.streams / 3 && counts.kept > 0,
+        "{counts:?}"
     );
     for (name, snaps) in before {
         assert_eq!(seen(&to, name), snaps);
     }
     assert_eq!(of_dataset(&to, "tank/d").unwrap(), manifest);
     assert_eq!(of_dataset(&to, "tank/e@s0").unwrap().len(), manifest.len());
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     to.close().unwrap();
 }
 

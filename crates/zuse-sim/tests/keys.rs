@@ -42,13 +42,13 @@ fn every_dataset_opens_with_the_key_of_its_root_after_each_export() {
             pool.export().expect("export");
             drop(pool);
             pool = open_whole(Environment::default(), &devices, &access).expect("open");
-            keys.prove(&pool)
+            keys.check_reopened(&pool)
                 .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
         let report = check(pool.spa(), Depth::All).expect("check");
         assert!(report.is_clean(), "seed {seed}: {:#?}", report.problems);
         pool.export().expect("export");
-        for (kind, [done, refused]) in keys.tally() {
+        for (kind, [done, refused]) in keys.counts() {
             let all = kinds.entry(kind).or_default();
             *all = [all[0] + done, all[1] + refused];
         }

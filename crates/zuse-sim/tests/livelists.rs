@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zuse::tools::Layers as _;
 use zuse::tools::{Zap, ZapValue};
-use zuse::{Credentials, DestroyOptions, NewerSnapshots, Pool, PoolAccess, Recursion};
+use zuse::{Credentials, DestroyOptions, ListedKinds, NewerSnapshots, Pool, PoolAccess, Recursion};
 use zuse_base::{Entropy, ObjectId, SeededPrng};
 use zuse_check::{Depth, Finding, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage, PowerSupply, SimDisk};
@@ -103,7 +103,7 @@ fn write(pool: &Pool, dataset: &str, records: std::ops::Range<u64>, salt: u64) {
     pool.sync().expect("sync");
 }
 
-/// Saves an image for other judges, in the directory of `ZUSE_KEEP_POOL`.
+/// Saves an image for other checkers, in the directory of `ZUSE_KEEP_POOL`.
 fn keep(image: &MemImage) {
     let Ok(dir) = std::env::var("ZUSE_KEEP_POOL") else {
         return;
@@ -141,7 +141,7 @@ fn destroy(pool: &Pool, dataset: &str) {
         .expect(dataset);
 }
 
-fn settle(pool: &Pool) {
+fn wait_until_idle(pool: &Pool) {
     pool.dsl().set_frees_per_txg(100_000);
     for _ in 0..8 {
         pool.spa().note_frees();
@@ -162,7 +162,7 @@ fn a_list_is_the_clones_own_blocks_after_every_step() {
         pool.dsl().set_frees_per_txg(1);
         let mut history = Administration::new(&pool, 7000 + seed);
         let mut step = 0;
-        let proved = history.run_with(24, &mut |pool| {
+        let result = history.run_with(24, &mut |pool| {
             step += 1;
             write_to_a_clone(pool, step)?;
             let report = check(pool.spa(), Depth::Metadata)?;
@@ -173,10 +173,10 @@ fn a_list_is_the_clones_own_blocks_after_every_step() {
                 None => Ok(()),
             }
         });
-        proved.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        result.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         drop(history);
         let pool = again(pool, &device);
-        settle(&pool);
+        wait_until_idle(&pool);
         sound(&pool, "after all");
     }
     assert!(lists > 20, "{lists} lists");
@@ -235,7 +235,7 @@ fn lists_come_back_whole_after_every_cut_of_the_power() {
 fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
     let prng = SeededPrng::new(seed);
     for round in 0..40 {
-        let Ok(all) = pool.list("tank", None, true) else {
+        let Ok(all) = pool.list("tank", None, ListedKinds::WITH_SNAPSHOTS) else {
             return;
         };
         let heads: Vec<String> = all.into_iter().map(|l| l.name).collect();
@@ -263,7 +263,7 @@ fn change_until_dark(pool: &Arc<Pool>, seed: u64) {
 /// A file beside those of the history, new or overwritten.
 fn write_to_a_clone(pool: &Arc<Pool>, step: u64) -> zuse::Result<()> {
     let mut clones = Vec::new();
-    for listed in pool.list("tank", None, true)? {
+    for listed in pool.list("tank", None, ListedKinds::WITH_SNAPSHOTS)? {
         let name = listed.name;
         if !name.contains('@') && pool.dataset(&name)?.stat()?.origin.is_some() {
             clones.push(name);
@@ -306,7 +306,7 @@ fn blocks_that_files_of_a_clone_share_are_freed_once_for_each_pointer() {
         }
         sound(&pool, "without snapshots");
         destroy(&pool, "tank/c");
-        settle(&pool);
+        wait_until_idle(&pool);
         let report = sound(&pool, "without the clone");
         assert_eq!((report.shared, count(&pool)), (0, 0), "seed {seed}");
     }
@@ -346,7 +346,7 @@ fn a_destroyed_clone_is_worked_off_in_small_steps_over_crashes() {
     }
     assert!(waited.len() > 2, "{waited:?}: a txg is not bounded");
     assert!(waited[1] > before + (full - before) / 2, "{waited:?}");
-    settle(&pool);
+    wait_until_idle(&pool);
     assert_eq!(count(&pool), 0);
     let directory = pool.spa().directory().expect("directory");
     assert_eq!(directory.lookup_u64(DELETED).expect("lookup"), None);
@@ -442,7 +442,7 @@ fn a_rolled_back_clone_has_no_list_and_one_with_snapshots_keeps_it() {
     assert_eq!(sound(&pool, "rolled back").livelists, 0);
     pool.destroy_dataset("tank/c", DestroyOptions::RECURSIVE)
         .expect("destroy");
-    settle(&pool);
+    wait_until_idle(&pool);
     sound(&pool, "destroyed");
 }
 
@@ -464,7 +464,7 @@ fn the_list_of_a_clone_that_openzfs_made_goes_on_and_is_used() {
     assert_eq!(sound(&pool, "written").livelists, lists);
     pool.destroy_dataset("kern/c", DestroyOptions::RECURSIVE)
         .expect("destroy");
-    settle(&pool);
+    wait_until_idle(&pool);
     assert_eq!(sound(&pool, "destroyed").livelists, lists - 1);
     assert_eq!(count(&pool), lists - 1);
 }

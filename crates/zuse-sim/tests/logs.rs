@@ -288,7 +288,7 @@ fn a_damaged_block_of_a_log_ends_it_without_an_error() {
     let mut blocks = Vec::new();
     pool.dsl()
         .visit_log(&header, &mut |met| {
-            if let zuse::LogItem::Block(bp) = met {
+            if let zuse::tools::LogItem::Block(bp) = met {
                 blocks.push(bp.dva(0).offset());
             }
             Ok(true)

@@ -6,7 +6,7 @@ use zuse::{Credentials, ReceiveRequest, Recursion};
 use zuse_check::{Depth, check};
 use zuse_pool::Limits;
 use zuse_sim::memory_pool::memory_pool;
-use zuse_sim::mixtures::{Tally, history, starts};
+use zuse_sim::mixtures::{Counts, history, starts};
 use zuse_sim::seeds::seeds;
 use zuse_zpl::WriteOptions;
 
@@ -18,33 +18,38 @@ fn a_pool_of_everything_is_its_model_after_every_cut() {
     let one = |first| {
         let (range, starts) = (range.clone(), &starts);
         move || {
-            let mut tally = Tally::default();
+            let mut counts = Counts::default();
             let mut failures = Vec::new();
             for seed in range.filter(|s| s % 2 == first) {
                 match history(starts, seed) {
-                    Ok(done) => tally += done,
+                    Ok(done) => counts += done,
                     Err(e) => failures.push(e),
                 }
             }
-            (tally, failures)
+            (counts, failures)
         }
     };
     let done = std::thread::scope(|scope| {
         let threads = [0, 1].map(|first| scope.spawn(one(first)));
         threads.map(|t| t.join().expect("a thread"))
     });
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     let mut failures = Vec::new();
     for (one, wrong) in done {
-        tally += one;
+        counts += one;
         failures.extend(wrong);
     }
-    println!("{count} histories, {} failures: {tally:?}", failures.len());
+    println!("{count} histories, {} failures: {counts:?}", failures.len());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     if count >= 24 {
-        let all = [tally.newer, tally.rewound, tally.checkpoints, tally.lists];
-        let all = [&all[..], &[tally.shared, tally.obsolete]].concat();
-        assert!(all.iter().all(|n| *n > 0), "{tally:?}");
+        let all = [
+            counts.newer,
+            counts.rewound,
+            counts.checkpoints,
+            counts.lists,
+        ];
+        let all = [&all[..], &[counts.shared, counts.obsolete]].concat();
+        assert!(all.iter().all(|n| *n > 0), "{counts:?}");
     }
 }
 

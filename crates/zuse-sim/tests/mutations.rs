@@ -7,9 +7,9 @@ mod counting;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
-use zuse::DestroyOptions;
 use zuse::Recursion;
 use zuse::tools::Layers as _;
+use zuse::{DestroyOptions, ListedKinds};
 
 use counting::{Counting, processor_seconds};
 use serde_json::Value;
@@ -95,7 +95,7 @@ fn everything(golden: &Golden, write: bool) -> Outcome {
     if let Err(e) = pool.try_keys(keys.get(..2).unwrap_or_default()) {
         out.errors.push(e);
     }
-    match pool.list(&name, None, true) {
+    match pool.list(&name, None, ListedKinds::WITH_SNAPSHOTS) {
         Err(e) => out.errors.push(e),
         Ok(list) => {
             for item in list {

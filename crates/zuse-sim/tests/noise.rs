@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, Errno, FileSystem, LastScan, Offline, Pool, Shape, TopSpec, Txg};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, Errno, LastScan, Offline, Pool, Shape, TopSpec, Txg};
 use zuse::{PoolAccess, VdevClass};
 use zuse_base::{Entropy, Error, SeededPrng, ZEROS};
 use zuse_check::{Depth, check};

@@ -74,7 +74,7 @@ fn again(pool: Arc<Pool>, devices: &[Arc<dyn BlockDevice>]) -> Arc<Pool> {
     open_whole(env(), devices, &access).expect("open")
 }
 
-/// Saves an image for other judges, in the directory of `ZUSE_KEEP_POOL`.
+/// Saves an image for other checkers, in the directory of `ZUSE_KEEP_POOL`.
 fn keep(devices: &[Arc<dyn BlockDevice>]) {
     let Ok(dir) = std::env::var("ZUSE_KEEP_POOL") else {
         return;

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, PoolAccess, Recursion};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, PoolAccess, Recursion};
 use zuse_base::tripwire::at;
 use zuse_base::{Error, Result, Txg};
 use zuse_check::{Depth, check};
@@ -142,7 +142,7 @@ fn must_be_left_alone(b: &Bench, place: &str) {
     std::thread::sleep(Duration::from_millis(700));
     assert!(labels(&b.device) == before, "{place}: an uberblock came");
     let closed = caught(|| b.pool.close());
-    assert!(closed.is_err(), "{place}: what is lost is said");
+    assert!(closed.is_err(), "{place}: the loss is an error");
 }
 
 /// The labels at both ends of the device, with the rings of uberblocks.

@@ -120,8 +120,8 @@ fn after_a_crash(image: &MemDevice, expected: &[(&[u8], Option<&[u8]>)]) -> usiz
     let mut elsewhere = 0;
     let dataset = pool.dsl().dataset(NAME).expect("dataset");
     let header = dataset.log_header().expect("header");
-    let mut visit = |met: zuse::LogItem<'_>| {
-        if let zuse::LogItem::Record(record) = met
+    let mut visit = |met: zuse::tools::LogItem<'_>| {
+        if let zuse::tools::LogItem::Record(record) = met
             && let Body::Write {
                 offset,
                 length,

@@ -44,12 +44,12 @@ fn none_failed(failures: &[String], seeds: u64) {
 fn files_come_back_as_of_the_last_txg_after_every_cut() {
     let range = seeds(12);
     let seeds = range.end - range.start;
-    let (tally, failures) = run_chains(&Files::default(), &rules(false), range);
-    println!("{tally:?}, {} failures", failures.len());
+    let (counts, failures) = run_chains(&Files::default(), &rules(false), range);
+    println!("{counts:?}, {} failures", failures.len());
     none_failed(&failures, seeds);
     assert!(
-        u64::from(tally.cuts) >= seeds * 9 && tally.advanced + tally.opening > 0,
-        "{tally:?}"
+        u64::from(counts.cuts) >= seeds * 9 && counts.advanced + counts.opening > 0,
+        "{counts:?}"
     );
 }
 
@@ -61,10 +61,10 @@ fn files_come_back_although_freed_space_was_discarded() {
         autotrim: true,
         ..Files::default()
     };
-    let (tally, failures) = run_chains(&workload, &rules(false), range);
-    println!("{tally:?}, {} failures", failures.len());
+    let (counts, failures) = run_chains(&workload, &rules(false), range);
+    println!("{counts:?}, {} failures", failures.len());
     none_failed(&failures, seeds);
-    assert!(u64::from(tally.cuts) >= seeds * 9, "{tally:?}");
+    assert!(u64::from(counts.cuts) >= seeds * 9, "{counts:?}");
 }
 
 #[test]
@@ -72,13 +72,13 @@ fn files_that_share_blocks_come_back_after_every_cut() {
     let range = seeds(6);
     let seeds = range.end - range.start;
     let workload = Files::that_share();
-    let (tally, failures) = run_chains(&workload, &rules(false), range);
+    let (counts, failures) = run_chains(&workload, &rules(false), range);
     let sharing = workload.sharing.load(std::sync::atomic::Ordering::Relaxed);
-    println!("{tally:?}, {sharing} shared, {} failures", failures.len());
+    println!("{counts:?}, {sharing} shared, {} failures", failures.len());
     none_failed(&failures, seeds);
     assert!(
-        u64::from(tally.cuts) >= seeds * 9 && sharing > u64::from(tally.cuts) / 2,
-        "{tally:?}, {sharing} pools with shared blocks"
+        u64::from(counts.cuts) >= seeds * 9 && sharing > u64::from(counts.cuts) / 2,
+        "{counts:?}, {sharing} pools with shared blocks"
     );
 }
 
@@ -86,20 +86,20 @@ fn files_that_share_blocks_come_back_after_every_cut() {
 fn objects_come_back_as_of_the_last_txg_after_every_cut() {
     let range = seeds(6);
     let seeds = range.end - range.start;
-    let (tally, failures) = run_chains(&Objects, &rules(false), range);
-    println!("{tally:?}, {} failures", failures.len());
+    let (counts, failures) = run_chains(&Objects, &rules(false), range);
+    println!("{counts:?}, {} failures", failures.len());
     none_failed(&failures, seeds);
     assert!(
-        u64::from(tally.cuts) >= seeds * 9 && tally.advanced + tally.opening > 0,
-        "{tally:?}"
+        u64::from(counts.cuts) >= seeds * 9 && counts.advanced + counts.opening > 0,
+        "{counts:?}"
     );
 }
 
 #[test]
 fn without_flushes_the_cuts_do_damage() {
-    let (tally, failures) = run_chains(&Objects, &rules(true), 0..12);
+    let (counts, failures) = run_chains(&Objects, &rules(true), 0..12);
     println!(
-        "{tally:?}, {} failures; the first: {:?}",
+        "{counts:?}, {} failures; the first: {:?}",
         failures.len(),
         failures.first()
     );

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zuse_base::sync::Mutex;
-use zuse_sim::promised_files::{Rules, Tally, chain};
+use zuse_sim::promised_files::{Counts, Rules, chain};
 use zuse_sim::seeds::seeds;
 
-fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>) {
+fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Counts, Vec<String>) {
     let next = AtomicU64::new(seeds.start);
-    let all = Mutex::new((Tally::default(), Vec::new()));
+    let all = Mutex::new((Counts::default(), Vec::new()));
     let one = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -41,19 +41,19 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
 
 #[test]
 fn files_are_what_fsync_promised_after_every_cut() {
-    let (tally, failures) = run(seeds(36), false);
-    println!("{tally:?}, {} failures", failures.len());
+    let (counts, failures) = run(seeds(36), false);
+    println!("{counts:?}, {} failures", failures.len());
     let first: Vec<&str> = failures.iter().take(3).map(String::as_str).collect();
     assert!(failures.is_empty(), "{}", first.join("\n"));
-    assert!(tally.by_flush > tally.cuts, "{tally:?}");
-    assert!(tally.placed > tally.cuts, "{tally:?}");
+    assert!(counts.by_flush > counts.cuts, "{counts:?}");
+    assert!(counts.placed > counts.cuts, "{counts:?}");
 }
 
 #[test]
 fn without_flushes_files_are_lost() {
-    let (tally, failures) = run(0..4, true);
+    let (counts, failures) = run(0..4, true);
     println!(
-        "{tally:?}, {} failures: {:?}",
+        "{counts:?}, {} failures: {:?}",
         failures.len(),
         failures.first()
     );

@@ -1,7 +1,7 @@
 //! Power cuts under writes that were promised durable by an intent log.
 
 use zuse_base::sync::Mutex;
-use zuse_sim::promises::{Rules, Tally, chain};
+use zuse_sim::promises::{Counts, Rules, chain};
 use zuse_sim::seeds::seeds;
 
 fn rules() -> Vec<Rules> {
@@ -53,10 +53,10 @@ fn rules() -> Vec<Rules> {
     ]
 }
 
-fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>) {
+fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Counts, Vec<String>) {
     let rules = rules();
     let next = std::sync::atomic::AtomicU64::new(seeds.start);
-    let all = Mutex::new((Tally::default(), Vec::new()));
+    let all = Mutex::new((Counts::default(), Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -91,21 +91,21 @@ fn run(seeds: std::ops::Range<u64>, ignore_flushes: bool) -> (Tally, Vec<String>
 
 #[test]
 fn what_was_promised_is_there_after_every_cut() {
-    let (tally, failures) = run(seeds(45), false);
-    println!("{tally:?}, {} failures", failures.len());
+    let (counts, failures) = run(seeds(45), false);
+    println!("{counts:?}, {} failures", failures.len());
     let first: Vec<&str> = failures.iter().take(5).map(String::as_str).collect();
     assert!(failures.is_empty(), "{}", first.join("\n"));
     assert!(
-        tally.by_flush > tally.cuts && tally.blocks > tally.cuts,
-        "{tally:?}"
+        counts.by_flush > counts.cuts && counts.blocks > counts.cuts,
+        "{counts:?}"
     );
-    assert!(tally.placed > tally.cuts, "{tally:?}");
+    assert!(counts.placed > counts.cuts, "{counts:?}");
 }
 
 #[test]
 fn without_flushes_promises_are_broken() {
-    let (tally, failures) = run(0..12, true);
-    println!("{tally:?}, {} failures", failures.len());
+    let (counts, failures) = run(0..12, true);
+    println!("{counts:?}, {} failures", failures.len());
     assert!(
         !failures.is_empty(),
         "disks that ignore flushes were not noticed: the test proves nothing"

@@ -7,7 +7,8 @@ use zuse::stream::record::Record;
 use zuse::stream::{ResumeToken, SendOptions, SendProgress, StreamReader, StreamWriter};
 use zuse::tools::Layers as _;
 use zuse::{
-    Credentials, Errno, KeyMaterial, NewerSnapshots, Pool, PoolAccess, ReceiveRequest, Recursion,
+    Credentials, Errno, KeyChange, KeyFormat, KeyMaterial, NewerSnapshots, Pool, PoolAccess,
+    ReceiveRequest, Recursion,
 };
 use zuse_check::{Depth, check};
 use zuse_device::{BlockDevice, MemDevice};
@@ -413,7 +414,7 @@ fn a_raw_increment_brings_which_datasets_are_encryption_roots() {
     let pool = new_pool();
     receive(&pool, &send(None, "0"), &into("tank/r")).unwrap();
     // One becomes an encryption root, one stops being one, one is renamed; all of them are changed.
-    from.change_key("tank/e/a", &key(2), zuse::KeyFormat::Raw, None, "prompt")
+    from.change_key("tank/e/a", &KeyChange::new(&key(2), KeyFormat::Raw))
         .unwrap();
     from.inherit_key("tank/e/c").unwrap();
     let renamed = from.rename("tank/e/b", "tank/e/renamed", Recursion::One);
@@ -665,17 +666,17 @@ fn records_that_are_not_in_order_are_refused() {
         records.swap(at, at + 1);
     };
     for stream in &streams {
-        let said = refused(stream, &swap);
-        assert!(said.contains("not in order"), "{said}");
+        let error = refused(stream, &swap);
+        assert!(error.contains("not in order"), "{error}");
     }
-    let said = refused(&streams[1], &|records| {
+    let error = refused(&streams[1], &|records| {
         let is_range = |r: &(Record, Vec<u8>)| matches!(r.0, Record::ObjectRange { .. });
         let at = records.iter().position(is_range).expect("a raw stream");
         let range = records.remove(at);
         let end = records.len() - 1;
         records.insert(end, range);
     });
-    assert!(said.contains("outside its OBJECT_RANGE"), "{said}");
+    assert!(error.contains("outside its OBJECT_RANGE"), "{error}");
     from.close().unwrap();
     to.close().unwrap();
 }
@@ -722,8 +723,8 @@ fn a_raw_increment_without_iv_sets_is_received_where_the_check_is_off() {
         receive(&pool, &streams[0], &into("tank/r")).unwrap();
         let second = receive(&pool, &streams[1], &into("tank/r"));
         if !off {
-            let said = second.unwrap_err().to_string();
-            assert!(said.contains("errata 4"), "{said}");
+            let error = second.unwrap_err().to_string();
+            assert!(error.contains("errata 4"), "{error}");
             continue;
         }
         second.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zuse::tools::Layers as _;
 use zuse::{Errno, KeyMaterial, Pool, ReceiveRequest, Recursion, SendRequest, Source};
-use zuse_sim::round_trip::{new_pool, prove, sent};
+use zuse_sim::round_trip::{check_pool, new_pool, sent};
 
 fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     let own = |(a, b): &(&str, &str)| ((*a).to_owned(), (*b).to_owned());
@@ -34,9 +34,9 @@ fn into(target: &str, set: &[(&str, &str)], exclude: &[&str]) -> ReceiveRequest 
 
 /// Receives, and returns the messages about properties.
 fn receive(pool: &Arc<Pool>, stream: &[u8], request: &ReceiveRequest) -> zuse::Result<Vec<String>> {
-    let mut said = Vec::new();
-    pool.receive(stream, request, &mut |s| said.extend(s.refused.clone()))?;
-    Ok(said)
+    let mut refused = Vec::new();
+    pool.receive(stream, request, &mut |s| refused.extend(s.refused.clone()))?;
+    Ok(refused)
 }
 
 fn get(pool: &Arc<Pool>, dataset: &str, name: &str) -> (String, Source) {
@@ -141,7 +141,7 @@ fn received_values_show_as_such_and_come_back_after_local_ones() {
     assert_eq!(get(&to, "tank/r", "my:z"), is("new", Source::Received));
     assert_eq!(get(&to, "tank/r", "atime"), is("off", Source::Local));
     assert_eq!(get(&to, "tank/r/b", "my:x"), is("kid", Source::Received));
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     to.close().unwrap();
     from.close().unwrap();
 }
@@ -207,7 +207,7 @@ fn what_is_kept_out_or_overridden_does_not_take_effect_but_is_remembered() {
         get(&to, "tank/r", "recordsize"),
         is("32768", Source::Received)
     );
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     to.close().unwrap();
     from.close().unwrap();
 }
@@ -271,7 +271,7 @@ fn a_receive_that_fails_leaves_the_properties_as_they_were() {
         is("157286400", Source::Received)
     );
     assert_eq!(get(&to, "tank/r", "my:x"), is("mine", Source::Local));
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     to.close().unwrap();
     from.close().unwrap();
 }
@@ -309,15 +309,18 @@ fn what_cannot_be_is_refused_or_left_out_with_a_word() {
         .unwrap();
     to.create_filesystem("tank/small", &pairs(&[("quota", "40M")]), (0, 0))
         .unwrap();
-    let said = receive(
+    let refused = receive(
         &to,
         &package(&from, "src/a@2", None),
         &into("tank/small/r", &[], &[]),
     )
     .unwrap();
     let reservation = "cannot receive reservation property";
-    assert!(!said.is_empty(), "not a word");
-    assert!(said.iter().all(|s| s.contains(reservation)), "{said:?}");
+    assert!(!refused.is_empty(), "not a word");
+    assert!(
+        refused.iter().all(|s| s.contains(reservation)),
+        "{refused:?}"
+    );
     assert_eq!(
         get(&to, "tank/small/r/b", "my:x"),
         is("still", Source::Received)
@@ -336,7 +339,7 @@ fn what_cannot_be_is_refused_or_left_out_with_a_word() {
         to.encryption("tank/e/secret/b").unwrap().unwrap().root,
         "tank/e"
     );
-    prove(&to).unwrap();
+    check_pool(&to).unwrap();
     to.close().unwrap();
     from.close().unwrap();
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, Pool, PoolAccess};
+use zuse::{Credentials, DestroyOptions, ListedKinds, Pool, PoolAccess};
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::Environment;
@@ -22,7 +22,7 @@ fn writable() -> PoolAccess {
 }
 
 /// Nothing is leaked, freed twice, or obsolete and in use, and neither after the next import.
-fn proved(pool: Arc<Pool>, devices: &[Arc<dyn BlockDevice>], what: &str) -> Arc<Pool> {
+fn check_and_reopen(pool: Arc<Pool>, devices: &[Arc<dyn BlockDevice>], what: &str) -> Arc<Pool> {
     while pool.dsl().waiting_frees().expect("queues") > 0 {
         pool.sync().expect("sync");
     }
@@ -80,21 +80,21 @@ fn life(image: &'static str, order: [&str; 2]) {
         record.expect("lookup").is_none(),
         "the condensing is undone"
     );
-    let mut pool = proved(pool, &devices, image);
+    let mut pool = check_and_reopen(pool, &devices, image);
     work(&pool);
     pool.create_filesystem("gone/b", &[], (0, 0))
         .expect("create");
-    pool = proved(pool, &devices, "files removed and changed");
+    pool = check_and_reopen(pool, &devices, "files removed and changed");
     for snap in order {
         let name = format!("gone/a@{snap}");
         pool.destroy_snapshots(std::slice::from_ref(&name), DestroyOptions::ONE)
             .expect("destroy");
-        pool = proved(pool, &devices, &name);
+        pool = check_and_reopen(pool, &devices, &name);
     }
     let noted = obsolete(&pool);
     pool.destroy_dataset("gone/a", DestroyOptions::ONE)
         .expect("destroy");
-    pool = proved(pool, &devices, "nothing is left");
+    pool = check_and_reopen(pool, &devices, "nothing is left");
     let all = obsolete(&pool);
     assert!(all > noted, "{image}: obsolete {noted}, then {all} bytes");
     // Counts, precise counts, the obsolete map: no list of remapped ranges, no queue of them.
@@ -123,8 +123,8 @@ fn refused(image: &'static str, why: &str) {
     };
     let before: Vec<_> = devices.iter().map(bytes).collect();
     let refused = open_whole(Environment::default(), &devices, &writable());
-    let said = refused.expect_err("refused").to_string();
-    assert!(said.contains(why), "{said}");
+    let error = refused.expect_err("refused").to_string();
+    assert!(error.contains(why), "{error}");
     assert!(before == devices.iter().map(bytes).collect::<Vec<_>>());
     let read = open_whole(Environment::default(), &devices, &PoolAccess::default());
     assert!(read.is_ok(), "it can be read");
@@ -145,7 +145,9 @@ fn the_golden_pool_with_a_removed_vdev_is_written() {
     let golden = Golden::load("removed");
     let devices = golden.block_devices();
     let pool = open_whole(Environment::default(), &devices, &writable()).expect("open");
-    let names = pool.list("removed", None, true).expect("list");
+    let names = pool
+        .list("removed", None, ListedKinds::WITH_SNAPSHOTS)
+        .expect("list");
     let own = names.iter().filter(|l| !l.name.contains('@')).count();
     pool.create_filesystem("removed/new", &[], (0, 0))
         .expect("create");
@@ -155,6 +157,6 @@ fn the_golden_pool_with_a_removed_vdev_is_written() {
     for entry in names.iter().rev().take(own.saturating_sub(1)) {
         let _ = pool.destroy_dataset(&entry.name, DestroyOptions::RECURSIVE);
     }
-    let pool = proved(pool, &devices, "removed");
+    let pool = check_and_reopen(pool, &devices, "removed");
     pool.export().expect("export");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use zuse::tools::Layers as _;
-use zuse::{Errno, PoolAccess, Txg};
+use zuse::{Errno, ListedKinds, PoolAccess, Txg};
 use zuse_check::{Depth, check};
 use zuse_device::BlockDevice;
 use zuse_pool::Environment;
@@ -17,7 +17,10 @@ type Content = BTreeMap<String, BTreeMap<String, Value>>;
 fn content(golden: &Golden, access: &PoolAccess) -> Content {
     let pool = open_whole(Environment::default(), &golden.block_devices(), access).expect("open");
     let mut all = Content::new();
-    for found in pool.list(&pool.name(), None, true).expect("list") {
+    for found in pool
+        .list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)
+        .expect("list")
+    {
         if let Ok(entries) = of_dataset(&pool, &found.name) {
             all.insert(found.name, entries);
         }

@@ -2,11 +2,11 @@
 //! (`zuse_sim::round_trip`). `ZUSE_SIM_TRIPS=FROM..TO` runs other seeds.
 
 use zuse::tools::Layers as _;
-use zuse::{PoolAccess, ReceiveRequest, SendRequest};
+use zuse::{ListedKinds, PoolAccess, ReceiveRequest, SendRequest};
 use zuse_base::{Entropy, SeededPrng};
 use zuse_pool::Environment;
 use zuse_sim::golden::{Golden, open_whole};
-use zuse_sim::round_trip::{Flags, Tally, compare, deliver, new_pool, prove, run};
+use zuse_sim::round_trip::{Counts, Flags, check_pool, compare, deliver, new_pool, run};
 
 fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("ZUSE_SIM_TRIPS") else {
@@ -18,23 +18,23 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn random_datasets_arrive_as_they_were_sent() {
-    let mut all = Tally::default();
+    let mut all = Counts::default();
     let range = seeds();
     let count = range.end - range.start;
     let mut failed = Vec::new();
     for seed in range {
         let to = new_pool("tank", if seed % 2 == 0 { 12 } else { 9 }).unwrap();
-        let tally = run(seed, &to).unwrap_or_else(|e| {
+        let counts = run(seed, &to).unwrap_or_else(|e| {
             failed.push(e.to_string());
-            Tally::default()
+            Counts::default()
         });
-        if let Err(e) = prove(&to) {
+        if let Err(e) = check_pool(&to) {
             failed.push(format!("seed {seed}: {e}"));
         }
         to.close().unwrap();
-        all.snapshots += tally.snapshots;
-        all.cuts += tally.cuts;
-        all.resumed += tally.resumed;
+        all.snapshots += counts.snapshots;
+        all.cuts += counts.cuts;
+        all.resumed += counts.resumed;
     }
     println!("{count} seeds: {all:?}");
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
@@ -45,7 +45,7 @@ fn random_datasets_arrive_as_they_were_sent() {
 /// datasets of OpenZFS.
 #[test]
 fn golden_datasets_arrive_as_they_were_sent() {
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     let mut count = 0;
     for (i, name) in [
         "dedup",
@@ -69,7 +69,7 @@ fn golden_datasets_arrive_as_they_were_sent() {
         from.try_keys(&golden.keys()).unwrap();
         let to = new_pool("tank", 12).unwrap();
         for (n, entry) in from
-            .list(&from.name(), None, true)
+            .list(&from.name(), None, ListedKinds::WITH_SNAPSHOTS)
             .unwrap()
             .iter()
             .enumerate()
@@ -100,7 +100,7 @@ fn golden_datasets_arrive_as_they_were_sent() {
             };
             // A head has no name with which it could be sent.
             let cuts = if own.is_some() { 3 } else { 0 };
-            deliver(&from, &plan, &to, &request, &prng, cuts, &mut tally)
+            deliver(&from, &plan, &to, &request, &prng, cuts, &mut counts)
                 .unwrap_or_else(|e| panic!("{theirs} {flags:?}: {e}"));
             to.try_keys(&golden.keys()).unwrap();
             let ours = own.map_or(format!("tank/{n}"), |own| format!("tank/{n}@{own}"));
@@ -108,9 +108,9 @@ fn golden_datasets_arrive_as_they_were_sent() {
                 .unwrap_or_else(|e| panic!("{theirs} {flags:?}: {e}"));
             count += 1;
         }
-        prove(&to).unwrap_or_else(|e| panic!("{name}: {e}"));
+        check_pool(&to).unwrap_or_else(|e| panic!("{name}: {e}"));
         to.close().unwrap();
         from.close().unwrap();
     }
-    assert!(count > 30 && tally.resumed > 5, "{count} {tally:?}");
+    assert!(count > 30 && counts.resumed > 5, "{count} {counts:?}");
 }

@@ -173,7 +173,7 @@ fn begin(pool: &Arc<Pool>) {
 }
 
 #[test]
-fn shared_blocks_are_proved_once_and_all_pointers_to_a_lost_one_are_told() {
+fn shared_blocks_are_verified_once_and_all_pointers_to_a_lost_one_are_told() {
     let (pool, device) = with_dedup(false);
     let bytes = noise(&pool, "a", 1, 1000);
     for name in ["b", "c", "d", "e"] {
@@ -217,7 +217,7 @@ fn what_comes_to_be_shared_during_a_scrub_is_not_passed_over() {
 }
 
 #[test]
-fn a_scrub_that_goes_on_after_an_import_passes_over_no_more_than_was_proved() {
+fn a_scrub_that_goes_on_after_an_import_passes_over_no_more_than_was_verified() {
     let (pool, device) = with_dedup(true);
     noise(&pool, "one", 2, 9000);
     let two = noise(&pool, "two", 2, 9000);

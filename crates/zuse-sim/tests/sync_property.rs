@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse::{Credentials, NewVolume, Pool, PoolAccess};
 use zuse_base::Result;
 use zuse_device::{BlockDevice, MemDevice};

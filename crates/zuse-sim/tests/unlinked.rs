@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem};
+use zuse::Credentials;
+use zuse::tools::{FileSystem, Layers as _};
 use zuse_base::{Entropy, Errno, SeededPrng, Txg};
 use zuse_device::{BlockDevice, MemDevice};
 use zuse_dsl::Estimate;

@@ -60,7 +60,10 @@ fn finish(pool: &Pool, kind: VdevWorkKind) {
 /// The stored state and position of a kind, from the device's ZAP.
 fn noted(pool: &Pool, kind: VdevWorkKind) -> (u64, u64) {
     let work = pool.vdev_work(leaf(pool), SIZE).expect("a ZAP");
-    let work = work[usize::from(kind == VdevWorkKind::Trim)];
+    let work = match kind {
+        VdevWorkKind::Initialize => work.initialize,
+        VdevWorkKind::Trim => work.trim,
+    };
     (work.state.number(), work.done)
 }
 

@@ -20,6 +20,7 @@ const STEP: usize = 1 << 20;
 
 /// A record with its place.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Item {
     /// Number of the record, from 0.
     pub number: u64,

@@ -109,70 +109,109 @@ pub struct Crypt {
     pub mac: [u8; 16],
 }
 
-/// OBJECT.
+/// OBJECT: an object, followed by its bonus as payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ObjectRecord {
+    /// Object number.
     pub object: u64,
+    /// Type of the dnode.
     pub object_type: u32,
+    /// Type of the bonus.
     pub bonus_type: u32,
+    /// Bytes of a data block.
     pub block_size: u32,
+    /// Bytes of the bonus.
     pub bonus_len: u32,
+    /// Checksum setting of the dnode.
     pub checksum: u8,
+    /// Compression setting of the dnode.
     pub compress: u8,
+    /// Slots of the dnode; 0 means 1.
     pub slots: u8,
+    /// [`RAW_BYTESWAP`], [`OBJECT_SPILL`].
     pub flags: u8,
+    /// Raw: bytes of the whole bonus area, which is the payload. Otherwise 0.
     pub raw_bonus_len: u32,
+    /// Guid of the snapshot, as in BEGIN.
     pub to_guid: u64,
+    /// Raw: log2 of the bytes of an indirect block.
     pub indirect_shift: u8,
+    /// Raw: levels of the tree.
     pub levels: u8,
+    /// Raw: block pointers in the dnode.
     pub nblkptr: u8,
+    /// Raw: number of the last block.
     pub max_block: u64,
 }
 
-/// WRITE.
+/// WRITE: a block of an object, with its bytes as payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct WriteRecord {
+    /// Object number.
     pub object: u64,
+    /// Type of the object.
     pub object_type: u32,
+    /// First byte in the object.
     pub offset: u64,
+    /// Bytes in the object.
     pub logical_size: u64,
+    /// Guid of the snapshot, as in BEGIN.
     pub to_guid: u64,
+    /// Checksum method of `key`; 2 (off) for no key.
     pub checksum_type: u8,
+    /// 1 if the checksum fits dedup; [`RAW_BYTESWAP`].
     pub flags: u8,
+    /// Compression of the payload; 0 for plain bytes.
     pub compression: u8,
+    /// Checksum words of the block pointer. Receivers do not use them.
     pub key: [u64; 4],
+    /// Sizes and compression of the block pointer, packed.
     pub key_prop: u64,
+    /// Bytes of a compressed payload.
     pub compressed_size: u64,
+    /// Encryption parameters of a raw record.
     pub crypt: Crypt,
 }
 
-/// SPILL.
+/// SPILL: the spill block of an object, with its bytes as payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct SpillRecord {
+    /// Object number.
     pub object: u64,
+    /// Bytes of the block.
     pub length: u64,
+    /// Guid of the snapshot, as in BEGIN.
     pub to_guid: u64,
+    /// [`SPILL_UNMODIFIED`], [`RAW_BYTESWAP`].
     pub flags: u8,
+    /// Compression of a raw payload.
     pub compression: u8,
+    /// Bytes of a raw payload.
     pub compressed_size: u64,
+    /// Encryption parameters of a raw record.
     pub crypt: Crypt,
+    /// Type of the object; senders store 0.
     pub object_type: u32,
 }
 
-/// WRITE_EMBEDDED.
+/// WRITE_EMBEDDED: a block whose bytes were in its pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct EmbeddedRecord {
+    /// Object number.
     pub object: u64,
+    /// First byte in the object; see [`EmbeddedRecord::is_spill`].
     pub offset: u64,
+    /// Bytes of the block.
     pub length: u64,
+    /// Guid of the snapshot, as in BEGIN.
     pub to_guid: u64,
+    /// Compression of the payload.
     pub compression: u8,
+    /// What is embedded; 0 for data.
     pub embedded_type: u8,
+    /// Bytes when decompressed.
     pub lsize: u32,
+    /// Bytes of the payload before padding, at most 112.
     pub psize: u32,
 }
 
@@ -189,59 +228,97 @@ impl EmbeddedRecord {
     }
 }
 
-/// WRITE_BYREF.
+/// WRITE_BYREF: a block with the bytes of an earlier WRITE, without payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ByrefRecord {
+    /// Object number.
     pub object: u64,
+    /// First byte in the object.
     pub offset: u64,
+    /// Bytes of the block.
     pub length: u64,
+    /// Guid of the snapshot, as in BEGIN.
     pub to_guid: u64,
+    /// `to_guid` of the earlier record.
     pub ref_guid: u64,
+    /// Object of the earlier record.
     pub ref_object: u64,
+    /// Offset of the earlier record.
     pub ref_offset: u64,
+    /// Checksum method of `key`.
     pub checksum_type: u8,
+    /// 1 if the checksum fits dedup.
     pub flags: u8,
+    /// Checksum words of the block pointer.
     pub key: [u64; 4],
+    /// Sizes and compression of the block pointer, packed.
     pub key_prop: u64,
 }
 
-/// One record.
+/// One record. The fields are those of the chapter on send streams of the format notes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Record {
+    /// The beginning of a stream or substream.
     Begin(Begin),
+    /// An object.
     Object(ObjectRecord),
+    /// Object numbers that are free.
     FreeObjects {
+        /// The first one.
         first: u64,
+        /// How many.
         count: u64,
+        /// Guid of the snapshot.
         to_guid: u64,
     },
+    /// A block.
     Write(WriteRecord),
+    /// A range of an object that is free.
     Free {
+        /// Object number.
         object: u64,
+        /// First byte.
         offset: u64,
+        /// Bytes; `u64::MAX` to the end.
         length: u64,
+        /// Guid of the snapshot.
         to_guid: u64,
     },
+    /// The end of a substream or package.
     End {
+        /// Running checksum of everything before.
         checksum: [u64; 4],
+        /// Guid of the snapshot.
         to_guid: u64,
     },
+    /// A block that an earlier record has.
     WriteByref(ByrefRecord),
+    /// A spill block.
     Spill(SpillRecord),
+    /// A block from an embedded pointer.
     WriteEmbedded(EmbeddedRecord),
+    /// Raw: encryption parameters of a block of dnodes.
     ObjectRange {
+        /// The first object number.
         first: u64,
+        /// How many slots.
         slots: u64,
+        /// Guid of the snapshot.
         to_guid: u64,
+        /// [`RAW_BYTESWAP`].
         flags: u8,
+        /// The parameters.
         crypt: Crypt,
     },
+    /// A range of an object whose data was left out.
     Redact {
+        /// Object number.
         object: u64,
+        /// First byte.
         offset: u64,
+        /// Bytes.
         length: u64,
+        /// Guid of the snapshot.
         to_guid: u64,
     },
 }

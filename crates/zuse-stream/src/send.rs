@@ -64,6 +64,7 @@ pub struct SendOptions {
 
 /// Progress of a running send.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct SendProgress {
     /// Stream bytes written.
     pub bytes: AtomicU64,

@@ -45,6 +45,7 @@ pub struct ResumeToken {
 
 /// The error in a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenFlaw {
     /// Not of the form `version-checksum-length-hex`.
     #[error("resume token is corrupt (invalid format)")]

@@ -34,6 +34,7 @@ pub struct Scanned {
 
 /// What the labels of some devices show.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct FoundDevices {
     /// The pools, by name, then guid.
     pub pools: Vec<FoundPool>,
@@ -45,6 +46,7 @@ pub struct FoundDevices {
 
 /// A pool as its labels show it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FoundPool {
     /// The configuration with the whole tree; paths are those where the devices were found.
     pub config: PoolConfig,

@@ -24,6 +24,8 @@ pub use departed::SplitDevice;
 pub use nv::NvPair;
 pub use pool::{AuxLabel, LabelConfig, PoolConfig, PoolState};
 
+use std::fmt;
+
 use zuse_base::cut::fit32;
 use zuse_base::{Error, Result};
 use zuse_format::nvlist::NvList;
@@ -82,6 +84,12 @@ pub enum VdevKind {
     Hole,
     /// A removed vdev whose blocks live elsewhere.
     Indirect,
+}
+
+impl fmt::Display for VdevKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 impl VdevKind {

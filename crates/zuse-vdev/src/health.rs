@@ -51,11 +51,13 @@ macro_rules! reasons {
         /// Why a vdev is not healthy; the discriminants are those of the interface.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
         #[repr(u8)]
-        #[allow(missing_docs)]
+        #[non_exhaustive]
         pub enum Aux {
+            /// Nothing is wrong with it.
             #[default]
             None = 0,
-            $($name = $number,)*
+            $(#[doc = concat!("Noted in `zpool status` as: \"", $note, "\".")]
+            $name = $number,)*
         }
 
         impl Aux {
@@ -106,6 +108,12 @@ pub struct Health {
     pub state: VdevState,
     /// Why it is not better than this.
     pub why: Aux,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
 }
 
 impl Health {

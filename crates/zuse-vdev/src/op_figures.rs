@@ -50,6 +50,7 @@ impl Default for OpCounters {
 
 /// What [`OpCounters`] counted since the pool was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpFigures {
     /// Time of all operations together.
     pub nanoseconds: u64,

@@ -32,6 +32,7 @@ pub use open::OpenMode;
 pub use status::{VdevErrors, VdevStatus};
 pub use uberblocks::Choice;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -82,6 +83,12 @@ pub enum VdevClass {
     Special,
     /// Dedup tables.
     Dedup,
+}
+
+impl fmt::Display for VdevClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
 }
 
 impl VdevClass {

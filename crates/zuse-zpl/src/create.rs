@@ -197,7 +197,7 @@ impl FileSystem {
         new: &NewObject<'_>,
     ) -> Result<Arc<Znode>> {
         let znode = self.make_named(who, dir, name, new)?;
-        self.settle(znode.object())?;
+        self.sync_if_always(znode.object())?;
         Ok(znode)
     }
 
@@ -493,7 +493,7 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<()> {
         self.add_link(who, znode, dir, name)?;
-        self.settle(znode.object())
+        self.sync_if_always(znode.object())
     }
 
     fn add_link(

@@ -2,8 +2,8 @@
 //! checked.
 //!
 //! With `default_permissions` the kernel has checked the caller of a FUSE mount. Its credentials
-//! say so ([`Credentials::judged`]), and are used only for the owner of new objects. A user of the
-//! library may ask for enforcement ([`Credentials::enforced`]).
+//! say so ([`Credentials::checked_by_kernel`]), and are used only for the owner of new objects. A
+//! user of the library may ask for enforcement ([`Credentials::enforced`]).
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Credentials {
     }
 
     /// A caller whose permissions the kernel has checked.
-    pub fn judged(uid: u32, gid: u32, umask: u32) -> Self {
+    pub fn checked_by_kernel(uid: u32, gid: u32, umask: u32) -> Self {
         Self {
             uid,
             gid,

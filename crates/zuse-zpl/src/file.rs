@@ -162,7 +162,7 @@ impl FileSystem {
         if options.sync {
             self.fsync(znode)?;
         } else {
-            self.settle(znode.object())?;
+            self.sync_if_always(znode.object())?;
         }
         Ok(len)
     }
@@ -305,7 +305,7 @@ impl FileSystem {
         self.check_writable()?;
         self.check_access(who, znode, crate::credentials::MAY_WRITE)?;
         self.resize(znode, size, who.enforce && !who.privileged)?;
-        self.settle(znode.object())
+        self.sync_if_always(znode.object())
     }
 
     pub(crate) fn resize(&self, znode: &Arc<Znode>, size: u64, kill_suidgid: bool) -> Result<()> {
@@ -371,7 +371,7 @@ impl FileSystem {
     /// those of [`Self::write`].
     pub fn fallocate(&self, znode: &Arc<Znode>, how: u32, offset: u64, len: u64) -> Result<()> {
         self.allocate_range(znode, how, offset, len)?;
-        self.settle(znode.object())
+        self.sync_if_always(znode.object())
     }
 
     fn allocate_range(&self, znode: &Arc<Znode>, how: u32, offset: u64, len: u64) -> Result<()> {
@@ -511,7 +511,7 @@ impl FileSystem {
             self.write(to, to_at + done, &buf[..got], WriteOptions::default())?;
             done += got as u64;
         }
-        self.settle(to.object())?;
+        self.sync_if_always(to.object())?;
         Ok(done)
     }
 

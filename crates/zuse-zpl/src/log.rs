@@ -260,7 +260,7 @@ impl FileSystem {
 
     /// Makes the changes of an object durable, if the `sync` property asks for that. Called by
     /// operations at their end, without any lock.
-    pub(crate) fn settle(&self, object: ObjectId) -> Result<()> {
+    pub(crate) fn sync_if_always(&self, object: ObjectId) -> Result<()> {
         match self.log.get() {
             Some(log) if self.is_sync_always() => log.commit(Some(object)),
             _ => Ok(()),

@@ -66,7 +66,7 @@ impl FileSystem {
         }
         // Without the lock: it also frees other objects, and waits for transactions.
         self.try_reap();
-        self.settle(dir.object())
+        self.sync_if_always(dir.object())
     }
 
     /// Removes an empty directory.
@@ -134,7 +134,7 @@ impl FileSystem {
             break;
         }
         self.try_reap();
-        self.settle(dir.object())
+        self.sync_if_always(dir.object())
     }
 
     pub(crate) fn remove_entry(&self, tx: &Tx, dir: &Znode, name: &[u8]) -> Result<()> {

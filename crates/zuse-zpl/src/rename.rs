@@ -133,7 +133,7 @@ impl FileSystem {
         }
         // Without the locks: freeing waits for transactions.
         self.try_reap();
-        self.settle(from.dir.object())
+        self.sync_if_always(from.dir.object())
     }
 
     /// One attempt; false if the names changed before they were locked.

@@ -110,7 +110,7 @@ impl FileSystem {
         if rest != SetAttr::default() {
             self.set_rest(who, znode, &rest, true)?;
         }
-        self.settle(znode.object())?;
+        self.sync_if_always(znode.object())?;
         Ok(self.getattr(znode))
     }
 
@@ -303,7 +303,7 @@ impl FileSystem {
     /// `Refused(INVAL)` for other bits.
     pub fn set_flags(&self, who: &Credentials, znode: &Arc<Znode>, new: u64) -> Result<()> {
         self.put_settable(who, znode, new)?;
-        self.settle(znode.object())
+        self.sync_if_always(znode.object())
     }
 
     fn put_settable(&self, who: &Credentials, znode: &Arc<Znode>, new: u64) -> Result<()> {
@@ -349,7 +349,7 @@ impl FileSystem {
         }
         who.check_owner(znode.attributes().uid)?;
         self.put_project(znode, projid)?;
-        self.settle(znode.object())
+        self.sync_if_always(znode.object())
     }
 
     fn put_project(&self, znode: &Arc<Znode>, projid: u32) -> Result<()> {

@@ -176,7 +176,7 @@ impl FileSystem {
         } else {
             self.set_plain(znode, name, value, how)?;
         }
-        self.settle(znode.object())
+        self.sync_if_always(znode.object())
     }
 
     fn set_plain(
@@ -226,7 +226,7 @@ impl FileSystem {
             self.drop_xattr(&tx, znode, name, mask)?;
         }
         self.try_reap();
-        self.settle(znode.object())
+        self.sync_if_always(znode.object())
     }
 
     /// After an unprivileged user has changed a file: its capabilities are removed.

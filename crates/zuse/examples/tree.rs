@@ -5,13 +5,13 @@
 use std::error::Error;
 use std::ffi::OsString;
 
-use zuse::DatasetKind;
 use zuse::fs::FileType;
+use zuse::{DatasetKind, ListedKinds};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let devices: Vec<OsString> = std::env::args_os().skip(1).collect();
     let pool = zuse::OpenOptions::new().open_in(&devices)?;
-    for dataset in pool.list(&pool.name(), None, true)? {
+    for dataset in pool.list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)? {
         println!("{}", dataset.name);
         if dataset.kind == DatasetKind::Volume || pool.dataset(&dataset.name)?.is_inconsistent()? {
             continue;

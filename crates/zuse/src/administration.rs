@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use zuse_base::{Errno, Error, Result};
-use zuse_dsl::DatasetKind;
 use zuse_dsl::property::Value;
+use zuse_dsl::{DatasetKind, ListedKinds};
 use zuse_pool::{VdevWorkKind, VdevWorkOrder};
 use zuse_vdev::VdevState;
 
@@ -177,7 +177,7 @@ impl Pool {
                     format!("'{snapshot}' is not a snapshot"),
                 ));
             };
-            for below in self.list(dataset, None, false)? {
+            for below in self.list(dataset, None, ListedKinds::HEADS)? {
                 let name = format!("{}@{own}", below.name);
                 if self.exists(&name)? {
                     out.push(name);

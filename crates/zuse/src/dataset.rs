@@ -36,6 +36,7 @@ pub struct Listing {
 
 /// What happens to snapshots that are newer than the one of a rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NewerSnapshots {
     /// They stay, and the rollback is refused.
     Refuse,
@@ -205,18 +206,31 @@ impl Pool {
         }
     }
 
-    /// A dataset and those below it, down to `depth` levels (`None`: all), optionally with
-    /// snapshots. Parents come before children, a dataset before its snapshots, those by age.
+    /// A dataset and what is below it, as far as it is of these kinds, down to `depth` levels
+    /// (`None`: all). Parents come before children, a dataset before its snapshots, those by age.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("tank.img");
+    /// # let pool = zuse::CreateOptions::new("tank").file(image, 64 << 20).create()?;
+    /// pool.create_filesystem("tank/home", &[], (0, 0))?;
+    /// pool.dataset("tank/home")?.snapshot("monday")?;
+    /// let all = pool.list("tank", None, zuse::ListedKinds::WITH_SNAPSHOTS)?;
+    /// let names: Vec<&str> = all.iter().map(|found| found.name.as_str()).collect();
+    /// assert_eq!(names, ["tank", "tank/home", "tank/home@monday"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `Refused(NOENT)`; the pool cannot be read.
-    pub fn list(&self, name: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<Listing>> {
-        let which = ListedKinds {
-            snapshots,
-            ..ListedKinds::HEADS
-        };
+    pub fn list(
+        &self,
+        name: &str,
+        depth: Option<usize>,
+        kinds: ListedKinds,
+    ) -> Result<Vec<Listing>> {
         let mut out = Vec::new();
-        self.dsl().walk(name, depth, which, &mut |entry| {
+        self.dsl().walk(name, depth, kinds, &mut |entry| {
             out.push(Listing {
                 name: entry.name,
                 kind: entry.kind,
@@ -271,21 +285,22 @@ impl Pool {
     /// `Refused(INVAL)` in the words of `zfs create`.
     pub fn check_new_properties(
         &self,
+        kind: DatasetKind,
         properties: &[(String, String)],
-        volume: bool,
     ) -> Result<()> {
-        let own = |n: &str| OwnerProperty::parse(n).is_some() && !volume;
+        let is_filesystem = kind == DatasetKind::Filesystem;
+        let own = |n: &str| OwnerProperty::parse(n).is_some() && is_filesystem;
         let others: Vec<_> = properties
             .iter()
             .filter(|(n, _)| !own(n))
             .cloned()
             .collect();
-        if !volume {
+        if is_filesystem {
             return NewFileSystem::parse(&others, (0, 0)).map(|_| ());
         }
         let is_size = |n: &str| matches!(n, "volblocksize" | "volblock");
         for (name, text) in others.iter().filter(|(n, _)| !is_size(n)) {
-            parse(name, text, DatasetKind::Volume)?;
+            parse(name, text, kind)?;
         }
         Ok(())
     }

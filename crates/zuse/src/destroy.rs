@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use zuse_base::Result;
 
-use crate::{Pool, Recursion};
+use crate::{ListedKinds, Pool, Recursion};
 
 /// How to destroy datasets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Pool {
     }
 
     fn names_below(&self, name: &str) -> Result<Vec<String>> {
-        let all = self.list(name, None, true)?;
+        let all = self.list(name, None, ListedKinds::WITH_SNAPSHOTS)?;
         Ok(all.into_iter().map(|l| l.name).collect())
     }
 

@@ -21,6 +21,7 @@ pub struct ImportedPool {
 
 /// Which labels [`DeviceUse::clear`] wipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClearLabels {
     /// Those of a destroyed pool, and of spares and cache devices.
     Unused,

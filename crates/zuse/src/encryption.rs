@@ -6,6 +6,32 @@ use zuse_dsl::{DerivationLimit, EncryptionInfo, KeyFormat, KeyMaterial, NewEncry
 
 use crate::{Environment, Pool};
 
+/// The new key of an encryption root ([`Pool::change_key`]).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct KeyChange<'a> {
+    /// The key or passphrase.
+    pub key: &'a KeyMaterial,
+    /// Its form: property `keyformat`.
+    pub format: KeyFormat,
+    /// Iterations of PBKDF2 for a passphrase; `None` for the default.
+    pub rounds: Option<u64>,
+    /// Where commands find the key later: property `keylocation`.
+    pub location: &'a str,
+}
+
+impl<'a> KeyChange<'a> {
+    /// A key that commands will prompt for, with the default number of iterations.
+    pub fn new(key: &'a KeyMaterial, format: KeyFormat) -> Self {
+        Self {
+            key,
+            format,
+            rounds: None,
+            location: "prompt",
+        }
+    }
+}
+
 impl Pool {
     /// The encryption properties of a dataset; `None` if it is not encrypted.
     ///
@@ -282,15 +308,8 @@ impl Pool {
     ///
     /// # Errors
     /// As `zfs change-key`: `Refused`.
-    pub fn change_key(
-        &self,
-        name: &str,
-        key: &KeyMaterial,
-        format: KeyFormat,
-        rounds: Option<u64>,
-        location: &str,
-    ) -> Result<()> {
-        self.change_key_while(name, key, (format, rounds, location), &|| true)
+    pub fn change_key(&self, name: &str, change: &KeyChange<'_>) -> Result<()> {
+        self.change_key_while(name, change, &|| true)
     }
 
     /// As [`Self::change_key`], but stops when `go_on` returns false: deriving a key from a
@@ -301,10 +320,15 @@ impl Pool {
     pub fn change_key_while(
         &self,
         name: &str,
-        key: &KeyMaterial,
-        (format, rounds, location): (KeyFormat, Option<u64>, &str),
+        change: &KeyChange<'_>,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
+        let KeyChange {
+            key,
+            format,
+            rounds,
+            location,
+        } = *change;
         let key = self.dsl().new_key(key, format, rounds, location, go_on)?;
         self.dsl().change_key(name, key)
     }

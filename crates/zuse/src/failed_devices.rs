@@ -203,7 +203,7 @@ mod tests {
         file.set_len(SIZE).expect("sized");
     }
 
-    fn settle(pool: &Arc<Pool>) {
+    fn finish_scan(pool: &Arc<Pool>) {
         pool.finish_scan().expect("done");
         for _ in 0..3 {
             pool.sync().expect("synced");
@@ -230,7 +230,7 @@ mod tests {
         pool.handle_failed_devices().expect("looked after");
         assert!(!in_use());
         pool.online(b).expect("online");
-        settle(&pool);
+        finish_scan(&pool);
         let fault = Offline {
             fault: true,
             temporary: false,
@@ -240,7 +240,7 @@ mod tests {
         pool.handle_failed_devices().expect("looked after");
         assert!(in_use());
         pool.handle_failed_devices().expect("looked after");
-        settle(&pool);
+        finish_scan(&pool);
         let mirror = pool.config().vdev_tree.children[0].clone();
         assert_eq!(mirror.children[1].kind, VdevKind::Spare);
         assert!(pool.spa().lacking().is_empty());
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(pool.health_word(), "DEGRADED");
         file(&b);
         pool.handle_failed_devices().expect("looked after");
-        settle(&pool);
+        finish_scan(&pool);
         assert_eq!(pool.health_word(), "ONLINE");
         let mirror = pool.config().vdev_tree.children[0].clone();
         assert!(mirror.children.iter().all(|c| c.kind.is_device()));

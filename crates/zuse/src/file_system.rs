@@ -83,12 +83,8 @@ impl OpenFileSystems {
 }
 
 impl Pool {
-    /// The file system of a dataset or snapshot: the open one, or a newly opened one. A snapshot,
-    /// and everything in a pool opened for reading, is read-only.
-    ///
-    /// # Errors
-    /// `Refused(NOENT)`; or it cannot be read.
-    pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
+    /// [`crate::tools::Layers::file_system`].
+    pub(crate) fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
         let until = Instant::now() + CLOSING;
         loop {
             match self.file_system_now(name) {
@@ -136,13 +132,8 @@ impl Pool {
         Ok(fs)
     }
 
-    /// Says which unlinked objects are in use in a dataset that will be opened: another process has
-    /// handed them over. Its file system frees no unlinked objects until
-    /// [`FileSystem::free_unlinked_again`].
-    ///
-    /// # Errors
-    /// `Refused(NOENT)`; or it cannot be read.
-    pub fn keep_unlinked(&self, dataset: &str, objects: HashSet<u64>) -> Result<()> {
+    /// [`crate::tools::Layers::keep_unlinked`].
+    pub(crate) fn keep_unlinked(&self, dataset: &str, objects: HashSet<u64>) -> Result<()> {
         let dataset = self.dsl().dataset(dataset)?;
         let mut all = self.open_file_systems().in_use.lock();
         all.insert(dataset.object().0, Arc::new(objects));

@@ -116,11 +116,6 @@ impl Files {
         self.fs.is_read_only()
     }
 
-    /// The underlying file system, for operations without a method here.
-    pub fn file_system(&self) -> &Arc<FileSystem> {
-        &self.fs
-    }
-
     fn at(&self, path: &Path) -> Result<Arc<Znode>> {
         at_path(path, self.fs.resolve(&self.who, bytes(path)))
     }

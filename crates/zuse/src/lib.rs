@@ -33,6 +33,8 @@
 //!   `tank/home`, `tank/home@monday`.
 //! - Every failure is an [`Error`] that says who is to blame. It converts to an [`std::io::Error`]
 //!   of a fitting kind, so `?` works in functions that return either.
+//! - Structures with options are filled in over their default: `..Default::default()`. So a program
+//!   still compiles after one has got another field.
 //! - Nothing here prints or reads the environment: the host's id and name, clock, randomness and
 //!   memory limits are passed in as [`Environment`].
 //!
@@ -116,7 +118,7 @@ pub use damage::DamagedObject;
 pub use dataset::{Dataset, Listing, NewerSnapshots};
 pub use destroy::{DestroyOptions, DestroyPlan};
 pub use device::{ClearLabels, DeviceUse, ImportedPool};
-pub use encryption::{KeyRequest, key_format, received_key_request, root_key_request};
+pub use encryption::{KeyChange, KeyRequest, key_format, received_key_request, root_key_request};
 pub use exchange::{AttachOptions, Spare};
 pub use import::{Access as PoolAccess, Search};
 pub use mounts::Mounts;
@@ -136,7 +138,7 @@ pub use stats::{CacheFigures, Traffic};
 pub use stream_pool::{STREAM_DATASET, STREAM_POOL};
 pub use upgrade::{UpgradeOutcome, ZPL_VERSION};
 pub use vdev_property::VdevProperties;
-pub use vdev_work::VdevWork;
+pub use vdev_work::{DeviceWork, VdevWork};
 pub use volume::{
     BLOCK_SIZE as VOLUME_BLOCK_SIZE, NewVolume, Volume, reservation as volume_reservation,
 };
@@ -149,11 +151,11 @@ pub use zuse_base::{
 pub use zuse_codec::crypt::Suite as EncryptionSuite;
 pub use zuse_codec::{Compression, ZstdLevel};
 pub use zuse_device::{
-    Access as DeviceAccess, BlockDevice, DeviceError, FileDevice, Foreign, MIN_DEVICE_SIZE,
-    Storage, foreign,
+    Access as DeviceAccess, BlockDevice, Cause as DeviceErrorCause, DeviceError, FileDevice,
+    Foreign, Fresh, MIN_DEVICE_SIZE, Op as DeviceOp, Partition, Storage, foreign,
 };
 pub use zuse_dsl::property::{Shown, Source, Text, Value};
-pub use zuse_dsl::{DatasetKind, Grant, ListedDataset, ListedKinds, LogItem, Needs, Stat};
+pub use zuse_dsl::{DatasetKind, Grant, ListedDataset, ListedKinds, Needs, Stat};
 pub use zuse_dsl::{EncryptionInfo, KEY_MATERIAL_MAX, KeyFormat, KeyMaterial};
 pub use zuse_dsl::{ErrorScrub, Function as ScanFunction, ScanState, ScanStatus as LastScan};
 pub use zuse_format::compatibility::{self, Compatibility};
@@ -172,11 +174,21 @@ pub use zuse_vdev::{
     Address, Aux, FoundDevices, FoundPool, Health, IndirectConfig, OpFigures, PoolConfig,
     PoolState, VdevClass, VdevConfig, VdevKind, VdevState, VdevStatus,
 };
-pub use zuse_zpl::{
-    Attr, Attributes, Change, ChangeKind, Credentials, DirEntry, FileSystem, Hashing, LookedUp,
-    ManifestEntry, QuotaKind, QuotaOwner, RenameFlags, SetAttr, StatFs, TimeSet, Wanted, Whence,
-    WriteOptions, XattrMode, Znode,
-};
+pub use zuse_zpl::{Change, ChangeKind, Credentials, QuotaKind, QuotaOwner};
+
+/// Parts of a [`PoolConfig`] and a [`VdevConfig`], and of what a search for pools finds.
+pub mod config {
+    pub use zuse_vdev::config::{AuxLabel, Detached, Form, SplitDevice, TopConfig};
+}
+
+/// Parts of the on-disk structures that public methods give: [`BlockPointer`], [`Uberblock`],
+/// [`NvList`], [`BookmarkPhys`].
+pub mod on_disk {
+    pub use zuse_format::uberblock::ReflowState;
+    pub use zuse_format::{
+        BpKind, BpLimits, BpProps, Dva, FormatError, FormatResult, NvEncoding, Protection,
+    };
+}
 
 /// The problems that the offline checker finds ([`Pool::check`]).
 pub mod check {

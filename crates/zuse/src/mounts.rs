@@ -15,9 +15,9 @@ pub trait Mounts: Send + Sync {
     /// The value of a property that a mounted dataset's mount options override, if any.
     fn overridden(&self, dataset: &str, property: &str) -> Option<&'static str>;
 
-    /// Runs `change` while all operations on the datasets are stopped and their
-    /// [`crate::FileSystem`]s are closed. Then the mounts open them again, perhaps with another
-    /// content, and drop everything cached about them. Datasets that are not mounted are skipped.
+    /// Runs `change` while all operations on the datasets are stopped and their file systems are
+    /// closed. Then the mounts open them again, perhaps with another content, and drop everything
+    /// cached about them. Datasets that are not mounted are skipped.
     ///
     /// # Errors
     /// The errors of `change`; or a dataset cannot be opened again: its mount then returns errors.

@@ -12,6 +12,7 @@ use crate::Pool;
 
 /// A property of a user, group or project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OwnerProperty {
     /// User, group or project.
     pub owner: QuotaOwner,

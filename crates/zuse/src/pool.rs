@@ -181,7 +181,8 @@ impl Pool {
         self.spa.events()
     }
 
-    /// `zpool clear`: resets error counters, opens devices again, resumes a suspended pool.
+    /// `zpool clear`: resets error counters, opens devices again, resumes a suspended pool. With a
+    /// guid only for that vdev.
     ///
     /// # Errors
     /// `Refused(NODEV)`; devices are still missing.

@@ -345,9 +345,9 @@ impl Pool {
             let mounts = self
                 .mounts()
                 .filter(|_| entry.kind == DatasetKind::Filesystem);
-            let said = mounts.and_then(|m| m.overridden(&entry.name, name));
-            return match said {
-                Some(said) if value != said => (said.into(), Source::Temporary),
+            let overridden = mounts.and_then(|m| m.overridden(&entry.name, name));
+            return match overridden {
+                Some(overridden) if value != overridden => (overridden.into(), Source::Temporary),
                 _ => (value, source),
             };
         }

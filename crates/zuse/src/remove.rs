@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zuse_base::{Errno, Error, Event, Refusal, Result};
 use zuse_device::{Access, FileDevice};
-use zuse_dsl::DatasetKind;
+use zuse_dsl::{DatasetKind, ListedKinds};
 use zuse_vdev::{LabelConfig, Labels, VdevStatus, label};
 
 use crate::{AuxList, Pool};
@@ -116,7 +116,7 @@ impl Pool {
 
     fn datasets_with_logs(&self) -> Result<Vec<String>> {
         let mut out = Vec::new();
-        for entry in self.list(&self.name(), None, false)? {
+        for entry in self.list(&self.name(), None, ListedKinds::HEADS)? {
             let is_head = matches!(entry.kind, DatasetKind::Filesystem | DatasetKind::Volume);
             if is_head
                 && self

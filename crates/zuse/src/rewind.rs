@@ -25,6 +25,7 @@ pub struct Rewind {
 
 /// Which states [`Pool::find_rewind`] checks, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RewindSearch {
     /// Those of the last three txgs. Of a state the last changes are read.
     LastTxgs,

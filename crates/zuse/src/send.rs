@@ -1,6 +1,7 @@
 //! Send streams of an open pool's snapshots: of one, or a package of several with data about their
 //! datasets.
 
+mod planned;
 mod resume;
 
 use std::io::Write;
@@ -14,6 +15,8 @@ use zuse_stream::record::{Begin, HEADER, Header, Record};
 use zuse_stream::{Send, SendOptions, SendProgress, StreamWriter, features};
 
 use crate::Pool;
+
+pub use planned::PlannedStream;
 
 /// What to send.
 #[derive(Clone, Debug, Default)]
@@ -55,19 +58,6 @@ const OF_ENCRYPTION: [&str; 5] = [
     "pbkdf2iters",
     "pbkdf2salt",
 ];
-
-/// One substream of a plan.
-pub struct PlannedStream {
-    /// The snapshot.
-    pub to: String,
-    /// The source for display: its full name, in a package `@snapshot`. `None` also if a clone's
-    /// origin is the implicit source.
-    pub from: Option<String>,
-    /// Expected bytes of stream.
-    pub estimate: u64,
-    /// None if only the size can be computed.
-    send: Option<Send>,
-}
 
 /// Everything to be written, in order.
 pub struct SendPlan {
@@ -121,11 +111,7 @@ impl SendPlan {
         }
         for stream in &self.streams {
             report(stream);
-            let send = stream.send.as_ref().ok_or_else(|| {
-                let what = format!("only the size of '{}' was asked for", stream.to);
-                Error::refused(Errno::INVAL, what)
-            })?;
-            send.run(out, progress)?;
+            stream.run(out, progress)?;
         }
         if self.front.is_some() {
             out.bare(&Record::End {
@@ -172,11 +158,9 @@ impl Pool {
         to: &str,
         from: Option<&str>,
         options: SendOptions,
-    ) -> Result<Send> {
+    ) -> Result<PlannedStream> {
         let from = from.map(|f| full_source(to, f));
-        let planned = self.planned(to, from, None, options, false)?;
-        let none = || Error::refused(Errno::INVAL, "only its size was asked for");
-        planned.send.ok_or_else(none)
+        self.planned(to, from, None, options, false)
     }
 
     fn planned(

@@ -5,7 +5,7 @@ use zuse_vdev::Health;
 
 use crate::{Pool, VdevClass};
 
-/// Figures of a pool; bytes unless said.
+/// Figures of a pool; bytes unless a line says otherwise.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PoolFigures {

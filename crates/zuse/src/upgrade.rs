@@ -14,6 +14,7 @@ pub const ZPL_VERSION: u64 = 5;
 
 /// What [`Pool::upgrade`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UpgradeOutcome {
     /// The filesystem has the new version.
     Upgraded,

@@ -27,7 +27,7 @@ use zuse_format::property::{
     Access, NoneMeans, Property, PropertyKind, PropertyValue, VALUE_LIMIT, VDEV_PROPERTIES,
     is_user_property, vdev_property,
 };
-use zuse_vdev::{PoolConfig, VdevClass, VdevConfig, VdevKind, VdevStatus};
+use zuse_vdev::{Health, PoolConfig, VdevClass, VdevConfig, VdevKind, VdevStatus};
 
 use crate::{Pool, PoolFigures, PoolProperty};
 
@@ -37,16 +37,16 @@ use crate::{Pool, PoolFigures, PoolProperty};
 pub struct VdevProperties {
     /// The name in the output of commands.
     pub name: String,
-    /// `mirror`, `file`, …
-    pub kind: String,
+    /// Mirror, file, …
+    pub kind: VdevKind,
     /// Its guid.
     pub guid: u64,
     /// Path of a device.
     pub path: Option<String>,
-    /// `normal`, `log`, `special`, `dedup`.
-    pub class: &'static str,
-    /// ONLINE, …
-    pub state: &'static str,
+    /// What it stores: the class of the top-level vdev that it is or is below.
+    pub class: VdevClass,
+    /// State and reason.
+    pub health: Health,
     /// In the requested order.
     pub properties: Vec<PoolProperty>,
 }
@@ -239,11 +239,11 @@ impl Pool {
             };
             out.push(VdevProperties {
                 name: place.status.shown_name(),
-                kind: place.status.kind.name().to_owned(),
+                kind: place.status.kind.clone(),
                 guid: *guid,
                 path: of.config.and_then(|c| c.path.clone()),
-                class: place.top.unwrap_or(place.status).class.word(),
-                state: place.status.health.word(),
+                class: place.top.unwrap_or(place.status).class,
+                health: place.status.health,
                 properties: of.properties(names),
             });
         }

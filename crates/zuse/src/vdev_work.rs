@@ -22,6 +22,16 @@ pub struct VdevWork {
     pub since: u64,
 }
 
+/// Background work over a device, by its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceWork {
+    /// Writing a pattern over the free space.
+    pub initialize: VdevWork,
+    /// Discarding the free space.
+    pub trim: VdevWork,
+}
+
 const INITIALIZE: [&str; 3] = [
     "com.delphix:vdev_initialize_state",
     "com.delphix:next_offset_to_initialize",
@@ -34,16 +44,16 @@ const TRIM: [&str; 3] = [
 ];
 
 impl Pool {
-    /// Progress of initializing and trimming a device of `psize` bytes. Nothing for a device
-    /// without a ZAP.
+    /// Progress of initializing and trimming the device with this guid, of `psize` bytes. Nothing
+    /// for a device without a ZAP.
     ///
     /// # Errors
     /// The ZAP cannot be read.
-    pub fn vdev_work(&self, guid: u64, psize: u64) -> Result<[VdevWork; 2]> {
+    pub fn vdev_work(&self, guid: u64, psize: u64) -> Result<DeviceWork> {
         let config = self.config();
         let leaf = config.vdev_tree.find(guid).and_then(|c| c.zap_leaf);
         let Some(zap) = leaf.filter(|zap| *zap != 0) else {
-            return Ok(Default::default());
+            return Ok(DeviceWork::default());
         };
         let number = zap;
         let zap = Zap::open(&self.spa().mos().dnode(ObjectId(zap))?)?;
@@ -61,10 +71,10 @@ impl Pool {
                 since: value(since)?,
             })
         };
-        Ok([
-            work(VdevWorkKind::Initialize, INITIALIZE)?,
-            work(VdevWorkKind::Trim, TRIM)?,
-        ])
+        Ok(DeviceWork {
+            initialize: work(VdevWorkKind::Initialize, INITIALIZE)?,
+            trim: work(VdevWorkKind::Trim, TRIM)?,
+        })
     }
 }
 
@@ -74,7 +84,7 @@ mod tests {
     use zuse_dmu::zap::{Zap, ZapValue};
     use zuse_pool::VdevWorkState;
 
-    use super::{INITIALIZE, TRIM, VdevWork};
+    use super::{DeviceWork, INITIALIZE, TRIM, VdevWork};
     use crate::{Environment, NewDevice, NewPool, Pool};
 
     #[test]
@@ -97,7 +107,8 @@ mod tests {
             size: (128 << 20) - (9 << 19),
             ..VdevWork::default()
         };
-        assert_eq!(work(), [none; 2]);
+        let both = |initialize, trim| DeviceWork { initialize, trim };
+        assert_eq!(work(), both(none, none));
         let config = pool.config();
         let leaf = config.vdev_tree.find(guid).and_then(|c| c.zap_leaf);
         let leaf = ObjectId(leaf.expect("a ZAP of its own"));
@@ -116,10 +127,10 @@ mod tests {
             since,
             ..none
         };
-        assert_eq!(work(), [of(3, 1 << 20, 77), of(4, 2 << 20, 78)]);
+        assert_eq!(work(), both(of(3, 1 << 20, 77), of(4, 2 << 20, 78)));
         // The root has none, and a device of another pool is unknown.
         let unknown = pool.vdev_work(1, psize).expect("no ZAP");
-        assert_eq!(unknown, [VdevWork::default(); 2]);
+        assert_eq!(unknown, DeviceWork::default());
         pool.close().expect("closed");
     }
 }

@@ -341,7 +341,7 @@ impl Volume {
     }
 
     /// At the end of a change: makes it durable if the `sync` property asks for that.
-    fn settle(&self) -> Result<()> {
+    fn sync_if_always(&self) -> Result<()> {
         if self.is_sync_always() {
             self.sync()
         } else {
@@ -365,7 +365,7 @@ impl Volume {
             self.note_write(&tx, at, part);
             at += part.len() as u64;
         }
-        self.settle()
+        self.sync_if_always()
     }
 
     /// Zeroes a range and frees its blocks.
@@ -389,7 +389,7 @@ impl Volume {
                 self.note(&tx, &body, None);
             }
         }
-        self.settle()
+        self.sync_if_always()
     }
 
     /// Makes everything written durable.

@@ -26,11 +26,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zuse::tools::Layers as _;
-use zuse::{
-    Credentials, DeviceAccess, Environment, FileDevice, FileSystem, Limits, ObjectId, Pool,
-    PoolAccess, Search,
-};
+use zuse::tools::{Layers as _, FileSystem};
+use zuse::{Credentials, DeviceAccess, Environment, FileDevice, Limits, ObjectId, Pool, PoolAccess, Search};
 use zuse_device::RecordingDevice;
 use zuse_dmu::zap::{Zap, ZapOptions, measure};
 use zuse_pool::VdevSpec;
@@ -178,7 +175,7 @@ impl Watch {
         let seconds = self.at.elapsed().as_secs_f64();
         let cpu = (cpu() - self.cpu).as_secs_f64();
         let rate = count as f64 / seconds;
-        let t = device.tally();
+        let t = device.counts();
         println!(
             "{{\"what\": \"{what}\", \"count\": {count}, \"seconds\": {seconds:.6}, \"cpu\": {cpu:.6}, \"rate\": {rate:.0}, \
              \"reads\": {}, \"read_bytes\": {}, \"writes\": {}, \"written_bytes\": {}, \"peak_kib\": {}{more}}}",

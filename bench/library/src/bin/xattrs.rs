@@ -19,9 +19,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zuse::{
-    Credentials, Environment, FileSystem, NewDevice, NewPool, Pool, PoolAccess, Search, XattrMode,
-};
+use zuse::tools::{Layers as _, FileSystem, XattrMode};
+use zuse::{Credentials, Environment, NewDevice, NewPool, Pool, PoolAccess, Search};
 
 type Done<T = ()> = Result<T, Box<dyn Error>>;
 

@@ -1,21 +1,21 @@
 use super::*;
 use crate::ManualClock;
 
-fn eids(heard: &FollowedEvents) -> Vec<u64> {
-    heard.events.iter().map(|e| e.eid).collect()
+fn eids(batch: &EventBatch) -> Vec<u64> {
+    batch.events.iter().map(|e| e.eid).collect()
 }
 
 #[test]
 fn the_oldest_makes_room_and_who_is_overtaken_is_told() {
     let events = Events::default();
-    events.set_most(3);
+    events.set_capacity(3);
     for _ in 0..5 {
         events.post(Event::system("config_sync"));
     }
-    let heard = events.after(0);
-    assert_eq!((eids(&heard), heard.missed), (vec![3, 4, 5], 2));
-    let heard = events.after(3);
-    assert_eq!((eids(&heard), heard.missed), (vec![4, 5], 0));
+    let batch = events.after(0);
+    assert_eq!((eids(&batch), batch.missed), (vec![3, 4, 5], 2));
+    let batch = events.after(3);
+    assert_eq!((eids(&batch), batch.missed), (vec![4, 5], 0));
 }
 
 #[test]
@@ -25,8 +25,8 @@ fn what_was_cleared_is_not_missed() {
     events.post(Event::system("config_sync"));
     assert_eq!(events.clear(), 2);
     events.post(Event::system("scrub_start"));
-    let heard = events.after(0);
-    assert_eq!((eids(&heard), heard.missed), (vec![3], 0));
+    let batch = events.after(0);
+    assert_eq!((eids(&batch), batch.missed), (vec![3], 0));
     assert_eq!(events.clear(), 1);
 }
 
@@ -54,11 +54,11 @@ fn who_follows_hears_of_an_event_at_once_and_of_the_end() {
     let poster = std::thread::spawn(move || {
         there.post(Event::system("scrub_start"));
     });
-    let heard = events.wait_after(0, Duration::from_secs(60));
-    assert_eq!(eids(&heard), [1]);
+    let batch = events.wait_after(0, Duration::from_secs(60));
+    assert_eq!(eids(&batch), [1]);
     poster.join().unwrap();
     events.end();
-    assert!(events.wait_after(1, Duration::from_secs(60)).over);
+    assert!(events.wait_after(1, Duration::from_secs(60)).ended);
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn fields_come_in_the_order_of_openzfs() {
     events.belong_to(subject, Arc::new(ManualClock::new(Timestamp::default())));
     events.post(Event::system("vdev_add").text("x", "é".repeat(3000)));
     events.post(Event::report("checksum", Some(9)).number("vdev_guid", 9));
-    let heard = events.after(0);
-    let names = |at: usize| -> Vec<&str> { heard.events[at].fields.iter().map(|f| f.0).collect() };
+    let batch = events.after(0);
+    let names = |at: usize| -> Vec<&str> { batch.events[at].fields.iter().map(|f| f.0).collect() };
     let head = ["pool", "pool_guid", "pool_state", "pool_context"];
     assert_eq!(
         names(0),
@@ -83,8 +83,8 @@ fn fields_come_in_the_order_of_openzfs() {
     let report = [&["class", "ena", "detector"][..], &head];
     let report = [&report.concat()[..], &["pool_failmode", "vdev_guid"]].concat();
     assert_eq!(names(1), report);
-    assert_eq!(heard.events[1].class, "ereport.fs.zfs.checksum");
-    let EventValue::Text(cut) = &heard.events[0].fields[6].1 else {
+    assert_eq!(batch.events[1].class, "ereport.fs.zfs.checksum");
+    let EventValue::Text(cut) = &batch.events[0].fields[6].1 else {
         panic!("no text");
     };
     assert_eq!(cut.len(), Event::MOST_TEXT);

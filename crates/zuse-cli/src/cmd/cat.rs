@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Args;
+use zuse::tools::Layers as _;
 use zuse::{Credentials, Errno};
 
 use super::ls::{missing, place};

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use clap::Args;
-use zuse::{Credentials, Errno, FileSystem, ObjectId};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, Errno, ObjectId};
 use zuse_zpl::{DEEPEST, Znode, mode};
 
 use super::cp::is_volume;

@@ -1,7 +1,7 @@
 //! `zuse uberblocks`
 
 use clap::Args;
-use zuse::{Pool, PoolAccess, Uberblock};
+use zuse::{ListedKinds, Pool, PoolAccess, Uberblock};
 
 use crate::args::Devices;
 use crate::date;
@@ -48,7 +48,9 @@ impl Uberblocks {
                     ..PoolAccess::default()
                 };
                 let state = Pool::open(env.clone(), &found, &access).and_then(|pool| {
-                    let listed = pool.list(&pool.name(), None, true).map(|l| l.len());
+                    let listed = pool
+                        .list(&pool.name(), None, ListedKinds::WITH_SNAPSHOTS)
+                        .map(|l| l.len());
                     pool.close()?;
                     listed
                 });

@@ -262,12 +262,12 @@ impl Zdb {
         };
         if self.label > 0 {
             let path = session.path(named.as_ref());
-            let asked = label::Asked {
+            let options = label::LabelOptions {
                 level: self.label,
                 rings: self.uberblock,
                 no_config: self.skip_label,
             };
-            return label::run(session, &path, asked);
+            return label::run(session, &path, options);
         }
         let (pool, what) = self.open(session, &named)?;
         if let Some(done) = self.do_alone(session, &pool, &what) {
@@ -449,7 +449,7 @@ impl Zdb {
         if self.clones > 0 {
             sharing::run(session, pool, self.clones)?;
         }
-        let slabs = metaslabs::Asked {
+        let slabs = metaslabs::MetaslabOptions {
             histograms: self.metaslabs > 1,
             entries: self.metaslabs > 3,
         };
@@ -475,13 +475,13 @@ impl Zdb {
             level: self.datasets,
             exact: self.exact,
         };
-        let asked = objects::Asked {
+        let options = objects::ObjectOptions {
             what: shown.what,
             ranges: &ranges,
             style,
             logs: self.logs,
         };
-        objects::run(session, shown.pool, &asked)
+        objects::run(session, shown.pool, &options)
     }
 
     /// Blocks, device statistics, history and checkpoint. Also whether the space maps match the
@@ -489,13 +489,13 @@ impl Zdb {
     fn show_use(&self, session: &mut Session, shown: &Shown<'_>) -> Outcome<bool> {
         let Shown { pool, what, .. } = *shown;
         if self.blocks > 0 || self.checksums > 0 {
-            let asked = blocks::Asked {
+            let options = blocks::BlockOptions {
                 blocks: self.blocks,
                 checksums: self.checksums,
                 no_leaks: self.no_leaks,
                 exact: self.exact,
             };
-            blocks::run(session, pool, asked)?;
+            blocks::run(session, pool, options)?;
         }
         let mut mismatch = None;
         if self.rest.is_empty() {

@@ -15,7 +15,8 @@ use rustix::fs::{
     AtFlags, Gid, Timespec, Timestamps, Uid, XattrFlags, chownat, fchown, fsetxattr, futimens,
     setxattr,
 };
-use zuse::{Credentials, FileSystem};
+use zuse::Credentials;
+use zuse::tools::FileSystem;
 use zuse_zpl::{Znode, mode};
 
 use super::below::{Made, path_of};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use zuse_base::sync::Mutex;
 
 use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
-use zuse::{Credentials, Errno, FileSystem};
+use zuse::tools::FileSystem;
+use zuse::{Credentials, Errno};
 use zuse_base::Timestamp;
 use zuse_mount::Change;
 use zuse_zpl::{
@@ -91,7 +92,7 @@ pub fn copy_in(
         report,
         options,
         as_root: uid.is_root(),
-        me: Credentials::judged(uid.as_raw(), crate::caller::group(), 0),
+        me: Credentials::checked_by_kernel(uid.as_raw(), crate::caller::group(), 0),
         links: Mutex::default(),
         dirs: Mutex::default(),
     };
@@ -229,7 +230,7 @@ impl Inward<'_> {
     /// The credentials for creating an object: its owner's, so that the owner need not be changed.
     fn maker(&self, meta: &Metadata) -> Credentials {
         if self.as_root {
-            Credentials::judged(meta.uid(), meta.gid(), 0)
+            Credentials::checked_by_kernel(meta.uid(), meta.gid(), 0)
         } else {
             self.me.clone()
         }

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use zuse_base::sync::Mutex;
 
 use rustix::fs::{FileType, makedev};
-use zuse::{Errno, FileSystem, ObjectId};
+use zuse::tools::FileSystem;
+use zuse::{Errno, ObjectId};
 use zuse_zpl::{DEEPEST, Whence, Znode, mode};
 
 use super::attributes::{Keeping, Target};

@@ -279,7 +279,7 @@ fn dedup(pool: &Arc<Pool>) -> zuse::Result<DedupRow> {
 fn work(pool: &Pool, vdev: &mut VdevRow) -> zuse::Result<()> {
     if vdev.path.is_some() {
         let both = pool.vdev_work(vdev.guid, vdev.psize)?;
-        vdev.work = Some(both.map(WorkRow::of));
+        vdev.work = Some([both.initialize, both.trim].map(WorkRow::of));
     }
     let mut below = vdev.children.iter_mut();
     below.try_for_each(|child| work(pool, child))

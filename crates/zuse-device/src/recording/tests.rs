@@ -23,20 +23,20 @@ fn operations_are_listed_in_order_and_counted() {
     device.record(false);
     assert!(device.read_at(&mut [0; 7], 4096).is_err());
     assert!(device.operations().is_empty());
-    let tally = device.tally();
+    let counts = device.counts();
     assert_eq!(
         (
-            tally.reads,
-            tally.read_bytes,
-            tally.writes,
-            tally.written_bytes
+            counts.reads,
+            counts.read_bytes,
+            counts.writes,
+            counts.written_bytes
         ),
         (2, 14, 1, 15)
     );
     assert_eq!(
-        (tally.flushes, tally.discards, tally.discarded_bytes),
+        (counts.flushes, counts.discards, counts.discarded_bytes),
         (1, 1, 512)
     );
     device.reset();
-    assert_eq!(device.tally(), Tally::default());
+    assert_eq!(device.counts(), OperationCounts::default());
 }

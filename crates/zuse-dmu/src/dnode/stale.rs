@@ -26,7 +26,7 @@ impl Dnode {
     pub(crate) fn is_stale(&self, tree: &Arc<Synced>, error: &Error) -> bool {
         let is_stale = matches!(error, Error::Corrupt { .. })
             && (self.was_replaced(tree) || self.was_rewritten(tree));
-        self.core.io.lost().judge(!is_stale);
+        self.core.io.lost().decide(!is_stale);
         is_stale
     }
 

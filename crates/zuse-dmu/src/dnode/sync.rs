@@ -159,7 +159,7 @@ impl Dnode {
             Some(now)
         };
         // Only after all blocks are written: readers use these pointers from now on.
-        let after = self.settle(txg, after);
+        let after = self.complete_sync(txg, after);
         Ok(Some(SyncedObject {
             before,
             after,
@@ -168,7 +168,7 @@ impl Dnode {
     }
 
     /// The txg's version is the written one now.
-    pub(super) fn settle(&self, txg: Txg, after: Option<Synced>) -> Option<Arc<Synced>> {
+    pub(super) fn complete_sync(&self, txg: Txg, after: Option<Synced>) -> Option<Arc<Synced>> {
         let (done, after) = {
             let mut state = self.write_state();
             let mut done = state.dirty.remove(0);

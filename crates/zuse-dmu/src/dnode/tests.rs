@@ -506,7 +506,7 @@ fn what_a_newer_txg_changed_is_not_taken_for_written() {
     let pool = TestPool::new(Settings::default());
     let tx = pool.tx();
     let dnode = pool.os.allocate(&tx, &DnodeSpec::new(19)).expect("made");
-    dnode.settle(pool.txg.next(), None);
+    dnode.complete_sync(pool.txg.next(), None);
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Numbers {
     }
 
     /// Removes an object from those that are not on disk yet.
-    pub fn settle(&mut self, object: ObjectId) {
+    pub fn remove_pending(&mut self, object: ObjectId) {
         self.pending.remove(&object.0);
     }
 

@@ -176,7 +176,7 @@ impl Objset {
         {
             let mut numbers = self.numbers.lock();
             for (object, change) in &*changes {
-                numbers.settle(*object);
+                numbers.remove_pending(*object);
                 if change.after.is_none() {
                     numbers.note_freed();
                 }

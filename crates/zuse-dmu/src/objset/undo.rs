@@ -18,7 +18,7 @@ impl Objset {
         let dirty = std::mem::take(&mut *self.core.dirty[slot].lock());
         for dnode in &dirty {
             if dnode.forget_changes(txg) {
-                self.numbers.lock().settle(dnode.object());
+                self.numbers.lock().remove_pending(dnode.object());
             }
         }
         self.rest_dirty[slot].store(false, Relaxed);

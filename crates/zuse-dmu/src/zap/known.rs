@@ -155,7 +155,7 @@ impl Zap {
         let Some(mut known) = self.shared.lock.try_write() else {
             return;
         };
-        let (stamp, tree) = self.dnode.settled();
+        let (stamp, tree) = self.dnode.stamp_and_tree();
         *known = Known::default();
         let longest = self.longest();
         // If nothing can be known, that is remembered too.

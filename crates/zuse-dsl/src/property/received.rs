@@ -84,8 +84,8 @@ impl Dsl {
             let is_own = matches!(change, Change::Set(_)) && property != HAS_RECEIVED_KEY;
             match self.change_properties(name, vec![(property.clone(), change)]) {
                 Err(Error::Refused { what, .. }) if !is_own => {
-                    let said = format!("cannot receive {property} property on {name}: {what}");
-                    undo.refused.push(said);
+                    let refused = format!("cannot receive {property} property on {name}: {what}");
+                    undo.refused.push(refused);
                 }
                 Err(e) => {
                     self.undo_properties(name, &undo)?;

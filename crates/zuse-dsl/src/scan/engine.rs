@@ -13,7 +13,7 @@ use super::record::{Bookmark, Function, NOWHERE, Position, Record};
 use super::stop::Stop;
 use super::task::Next;
 use super::verifier::{Counts, Short, Verifier};
-use super::walk::{BatchLimits, Item, Turn, Walk, Walker};
+use super::walk::{BatchLimits, Item, ScanTree, Walk, Walker};
 use super::{State, Worker};
 use crate::context::Dsl;
 use crate::meta::Meta;
@@ -267,8 +267,8 @@ impl Dsl {
         limits: &mut BatchLimits,
         stop: &Stop,
     ) -> Result<()> {
-        while let Some(turn) = self.turn(verifier, epoch)? {
-            match Walker::new(verifier, turn, items, limits, stop).tree() {
+        while let Some(target) = self.next_tree(verifier, epoch)? {
+            match Walker::new(verifier, target, items, limits, stop).tree() {
                 Walk::Done => self.dataset_done(verifier, epoch)?,
                 Walk::Paused(object, blkid) => {
                     self.ahead(epoch, |position| {
@@ -299,7 +299,7 @@ impl Dsl {
     }
 
     /// The next tree to walk, `None` at the end.
-    fn turn(&self, verifier: &Verifier<'_>, epoch: u64) -> Result<Option<Turn>> {
+    fn next_tree(&self, verifier: &Verifier<'_>, epoch: u64) -> Result<Option<ScanTree>> {
         // No dataset is created or destroyed between reading the position and reading the dataset.
         let _config = self.read_config();
         let (meta, spa) = (self.meta()?, self.spa()?);
@@ -327,7 +327,7 @@ impl Dsl {
             let from = (from != (0, 0)).then_some(from);
             if bookmark.objset == 0 {
                 self.ahead(epoch, |p| (p.cur_min, p.cur_max) = (min, max));
-                return Ok(Some(Turn {
+                return Ok(Some(ScanTree {
                     dataset: 0,
                     root: spa.0.uberblock().root,
                     cur_min: min,
@@ -355,7 +355,7 @@ impl Dsl {
                 known => known,
             };
             self.ahead(epoch, |p| p.cur_max = cur_max);
-            return Ok(Some(Turn {
+            return Ok(Some(ScanTree {
                 dataset: bookmark.objset,
                 root: phys.bp,
                 cur_min,

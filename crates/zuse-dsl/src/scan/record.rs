@@ -16,6 +16,7 @@ const PAUSED: u64 = 2;
 
 /// The kind and purpose of the scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Function {
     /// Nothing yet.
     #[default]

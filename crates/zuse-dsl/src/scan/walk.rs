@@ -53,7 +53,7 @@ impl Owner {
 
 /// What is visited in a dataset.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ScanTree {
     /// 0 for the MOS.
     pub dataset: u64,
     pub root: BlockPointer,
@@ -76,7 +76,7 @@ pub(crate) struct BatchLimits {
 /// A walk of one tree.
 pub(crate) struct Walker<'a> {
     pub verifier: &'a Verifier<'a>,
-    pub turn: Turn,
+    pub target: ScanTree,
     pub items: &'a mut Vec<Item>,
     pub limits: &'a mut BatchLimits,
     pub stop: &'a Stop,
@@ -87,18 +87,18 @@ pub(crate) struct Walker<'a> {
 impl<'a> Walker<'a> {
     pub fn new(
         verifier: &'a Verifier<'a>,
-        turn: Turn,
+        target: ScanTree,
         items: &'a mut Vec<Item>,
         limits: &'a mut BatchLimits,
         stop: &'a Stop,
     ) -> Self {
         Self {
             verifier,
-            turn,
+            target,
             items,
             limits,
             stop,
-            last: turn.from.unwrap_or_default(),
+            last: target.from.unwrap_or_default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Walker<'a> {
 
     fn name(&self, object: u64, level: u8, block: u64) -> LostBlock {
         LostBlock {
-            dataset: self.turn.dataset,
+            dataset: self.target.dataset,
             object,
             level,
             block,
@@ -118,7 +118,7 @@ impl<'a> Walker<'a> {
 
     fn is_ours(&self, bp: &BlockPointer) -> bool {
         bp.kind() == BpKind::Normal
-            && bp.logical_birth().max(bp.physical_birth()) > self.turn.cur_min
+            && bp.logical_birth().max(bp.physical_birth()) > self.target.cur_min
     }
 
     /// Reads an indirect or dnode block. `Err` skips everything below it.
@@ -145,7 +145,7 @@ impl<'a> Walker<'a> {
 
     /// Counts a block that was verified on the way.
     fn count_verified(&self, bp: &BlockPointer) {
-        if bp.physical_birth() <= self.turn.cur_max && self.verifier.count_block(bp) {
+        if bp.physical_birth() <= self.target.cur_max && self.verifier.count_block(bp) {
             let bytes = super::verifier::asize(bp);
             let issued = &self.verifier.counts.issued;
             issued.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl<'a> Walker<'a> {
 
     /// The whole tree.
     pub fn tree(&mut self) -> Walk {
-        let root = self.turn.root;
+        let root = self.target.root;
         if !self.is_ours(&root) {
             return Walk::Done;
         }
@@ -167,7 +167,7 @@ impl<'a> Walker<'a> {
             self.verifier.note_lost(self.name(0, ROOT_LEVEL, 0));
             return Walk::Done;
         };
-        if self.turn.is_head && self.turn.from.is_none() {
+        if self.target.is_head && self.target.from.is_none() {
             self.log(&bytes);
         }
         if let paused @ Walk::Paused(..) = self.dnode(&phys.meta_dnode, Owner::Meta) {
@@ -246,7 +246,7 @@ impl<'a> Walker<'a> {
             Owner::Meta => None,
             Owner::Object(object) => Some(object),
         };
-        let from = self.turn.from;
+        let from = self.target.from;
         from.is_some_and(|at| lies_before(at, object, first, count))
     }
 
@@ -304,7 +304,7 @@ impl<'a> Walker<'a> {
         for (slot, view) in scan_block(&bytes) {
             let Ok(view) = view else { continue };
             let object = first.saturating_add(slot as u64);
-            if self.turn.from.is_some_and(|(from, _)| object < from) {
+            if self.target.from.is_some_and(|(from, _)| object < from) {
                 continue;
             }
             if let paused @ Walk::Paused(..) = self.dnode(&view.to_phys(), Owner::Object(object)) {
@@ -325,7 +325,7 @@ impl<'a> Walker<'a> {
                 return self.pause();
             }
         }
-        let is_new = bp.physical_birth() <= self.turn.cur_max && !self.verifier.was_verified(bp);
+        let is_new = bp.physical_birth() <= self.target.cur_max && !self.verifier.was_verified(bp);
         if is_new && self.verifier.count_block(bp) {
             let name = Some(self.name(owner.object(), 0, blkid));
             self.take(Item { bp: *bp, name });

@@ -112,7 +112,7 @@ impl Log {
 
     /// Writes waiting records to disk. The caller has set `led`.
     fn lead(&self, ds: &Arc<Dataset>, drains: bool) -> Result<()> {
-        let _turn = Turn(self);
+        let _guard = LeaderGuard(self);
         if drains {
             let synced = ds.dsl.spa()?.synced_txg();
             let (drain, batch) = self.lists.lock().drain(synced);
@@ -193,10 +193,10 @@ fn nanos_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The turn of a leader.
-pub(super) struct Turn<'a>(pub &'a Log);
+/// Ends the work of a leader when it is dropped, so that the next caller can lead.
+pub(super) struct LeaderGuard<'a>(pub &'a Log);
 
-impl Drop for Turn<'_> {
+impl Drop for LeaderGuard<'_> {
     fn drop(&mut self) {
         let mut chain = self.0.chain.lock();
         chain.led = false;

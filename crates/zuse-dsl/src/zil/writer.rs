@@ -22,7 +22,7 @@ use zuse_pool::Writing;
 use zuse_vdev::Mark;
 
 use super::chain::Link;
-use super::commit::Turn;
+use super::commit::LeaderGuard;
 use super::fill::{BLOCK_MIN, Filled, Filler, size_for};
 use super::lists::{Batch, NEEDS_DATA, OBJECT_AT, Records, SEQ_AT};
 use super::log::Log;
@@ -97,7 +97,7 @@ impl Log {
         }
         chain.led = true;
         drop(chain);
-        let _turn = Turn(self);
+        let _guard = LeaderGuard(self);
         // Without one the next commit tries again.
         let _ = self.begin_chain(ds);
     }

@@ -65,7 +65,7 @@ impl Bench {
     }
 
     pub fn reopen(self, writable: bool) -> Self {
-        self.settle();
+        self.sync_all();
         self.pool.close(PoolState::Exported).expect("close");
         self.open_as(writable)
     }
@@ -121,7 +121,7 @@ impl Bench {
     }
 
     /// Waits until everything is on disk and no frees are pending.
-    pub fn settle(&self) {
+    pub fn sync_all(&self) {
         for _ in 0..4 {
             self.pool.note_frees();
             self.pool.sync_now().expect("sync");
@@ -135,7 +135,7 @@ impl Bench {
     }
 
     pub fn close(self) {
-        self.settle();
+        self.sync_all();
         self.sound("the end");
         self.pool.close(PoolState::Exported).expect("close");
     }

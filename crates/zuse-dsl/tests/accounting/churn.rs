@@ -61,7 +61,7 @@ fn freeing_in_small_steps_goes_on_after_reopening() {
         }
     }
     assert!(bench.dsl.stuck().is_none());
-    bench.settle();
+    bench.sync_all();
     assert!(
         bench.pool.space().allocated < 4 << 20,
         "{:?}",
@@ -372,7 +372,7 @@ fn a_damaged_tree_is_freed_once_as_far_as_it_can_be_read() {
     let first = file(&ds, 3, 1).expect("file");
     let second = file(&ds, 5, 9).expect("file");
     assert!(first < second, "the walk goes by number");
-    bench.settle();
+    bench.sync_all();
     let dnode = ds.objset().expect("objset").dnode(second).expect("dnode");
     let indirect = dnode.block_pointers()[0];
     assert_eq!(indirect.level(), 1);
@@ -389,18 +389,18 @@ fn a_damaged_tree_is_freed_once_as_far_as_it_can_be_read() {
         .dsl
         .destroy("hurt/f", false, false)
         .expect("destroy a damaged filesystem");
-    bench.settle();
+    bench.sync_all();
     let refcount = |b: &Bench| b.pool.features().refcount("com.delphix:async_destroy");
     assert_eq!(refcount(&bench), 0, "the queue is done");
     assert!(before - bench.pool.space().allocated >= 3 * BLOCK as u64);
     // Nothing of it is freed again when the space holds other data.
     let other = bench.create("hurt/g");
     file(&other, 8, 3).expect("file");
-    bench.settle();
+    bench.sync_all();
     let used = bench.pool.space().allocated;
     drop(other);
     let bench = bench.reopen(true);
-    bench.settle();
+    bench.sync_all();
     assert!(bench.dsl.stuck().is_none());
     assert!(bench.pool.space().allocated >= used - (1 << 20));
     bench.pool.close(PoolState::Exported).expect("close");
@@ -414,7 +414,7 @@ fn freeing_that_meets_an_unreadable_block_waits_until_it_can_be_read() {
     let second = file(&ds, 5, 9).expect("file");
     let third = file(&ds, 3, 40).expect("file");
     assert!(second < third, "the walk goes by number");
-    bench.settle();
+    bench.sync_all();
     let dnode = ds.objset().expect("objset").dnode(second).expect("dnode");
     let indirect = dnode.block_pointers()[0];
     assert_eq!(indirect.level(), 1);
@@ -431,7 +431,7 @@ fn freeing_that_meets_an_unreadable_block_waits_until_it_can_be_read() {
         .dsl
         .destroy("deaf/f", false, false)
         .expect("destroy a filesystem that cannot be read");
-    bench.settle();
+    bench.sync_all();
     assert!(bench.dsl.stuck().is_some(), "it says so");
     let refcount = |b: &Bench| b.pool.features().refcount("com.delphix:async_destroy");
     assert_eq!(refcount(&bench), 1, "the queue stands");
@@ -446,11 +446,11 @@ fn freeing_that_meets_an_unreadable_block_waits_until_it_can_be_read() {
     drop(other);
     bench.sound("writing beside a queue that stands");
     let bench = bench.reopen(true);
-    bench.settle();
+    bench.sync_all();
     assert_eq!(refcount(&bench), 1);
     deaf.clear();
     let bench = bench.reopen(true);
-    bench.settle();
+    bench.sync_all();
     assert!(bench.dsl.stuck().is_none());
     assert_eq!(refcount(&bench), 0, "the queue is done");
     bench.close();

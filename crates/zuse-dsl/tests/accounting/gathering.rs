@@ -46,7 +46,7 @@ fn done(batch: &Batch<'_>, operation: &Operation) {
 
 /// Each dataset has five objects of its own that the change reads, in separate blocks. One after
 /// the other, that is more than two reads for each.
-fn judge(reads: u64, what: &str) {
+fn check_reads(reads: u64, what: &str) {
     assert!(
         reads < DATASETS / 2,
         "{what} of {DATASETS} datasets read {reads} times"
@@ -62,7 +62,7 @@ fn a_program_reads_what_it_listed_in_few_pieces() {
             done(batch, &Operation::Snapshot(format!("{child}@p")));
         }
     });
-    judge(device.tally().reads, "snapshots by a program");
+    check_reads(device.counts().reads, "snapshots by a program");
     bench.sound("snapshots by a program");
 
     let bench = bench.reopen(true);
@@ -73,7 +73,7 @@ fn a_program_reads_what_it_listed_in_few_pieces() {
             done(batch, &Operation::Destroy(format!("{child}@r"), false));
         }
     });
-    judge(device.tally().reads, "destroys by a program");
+    check_reads(device.counts().reads, "destroys by a program");
     bench.close();
 }
 
@@ -82,7 +82,7 @@ fn a_recursive_change_reads_in_few_pieces() {
     let (bench, device) = many("below");
     let all = ["below/all@p".to_owned()];
     bench.dsl.snapshot(&all, true, &[]).expect("snapshots");
-    judge(device.tally().reads, "snapshot -r");
+    check_reads(device.counts().reads, "snapshot -r");
     bench.close();
 }
 
@@ -90,6 +90,6 @@ fn a_recursive_change_reads_in_few_pieces() {
 fn opening_a_pool_for_writing_looks_for_logs_in_few_pieces() {
     let (bench, device) = many("opened");
     let bench = bench.reopen(true);
-    judge(device.tally().reads, "opening");
+    check_reads(device.counts().reads, "opening");
     bench.close();
 }

@@ -372,7 +372,7 @@ fn a_full_pool_can_be_emptied_and_filled_again() {
                 .expect("a remove is admitted");
             os.free(&tx, object).expect("free");
         }
-        bench.settle();
+        bench.sync_all();
     }
     bench.close();
 }

@@ -137,7 +137,7 @@ fn undone(name: &str, seed: u64, rounds: u64) -> BTreeMap<String, u32> {
                 bench.pool.sync_now().expect("sync");
             }
             drop(os);
-            bench.settle();
+            bench.sync_all();
             let features = bench.pool.features().all();
             let (before, space) = (picture(&bench), bench.pool.space().allocated);
             for (kind, n) in random_batch(&bench, seed * 10_000 + round, true) {
@@ -153,7 +153,7 @@ fn undone(name: &str, seed: u64, rounds: u64) -> BTreeMap<String, u32> {
                 .collect();
             assert!(changed.is_empty(), "{what}: {changed:?}");
             assert_eq!(features, bench.pool.features().all(), "{what}");
-            bench.settle();
+            bench.sync_all();
             let grown = bench.pool.space().allocated.abs_diff(space);
             assert!(grown < 1 << 20, "{what}: {grown} bytes");
             let os = ds.objset().expect("objset");

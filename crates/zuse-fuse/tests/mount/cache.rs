@@ -12,18 +12,18 @@ fn known_names_and_attributes_cost_no_message() {
     fs::write(f.path("a"), "x").unwrap();
     fs::metadata(f.path("a")).unwrap();
     assert!(!f.path("absent").exists());
-    let asked = || {
+    let requests = || {
         (
-            f.fs.asked.lookup.load(Relaxed),
-            f.fs.asked.getattr.load(Relaxed),
+            f.fs.requests.lookup.load(Relaxed),
+            f.fs.requests.getattr.load(Relaxed),
         )
     };
-    let before = asked();
+    let before = requests();
     for _ in 0..100 {
         fs::metadata(f.path("a")).unwrap();
         assert!(!f.path("absent").exists());
     }
-    assert_eq!(asked(), before);
+    assert_eq!(requests(), before);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn without_negative_time_limit_absence_is_asked_again() {
     for _ in 0..10 {
         assert!(!f.path("absent").exists());
     }
-    assert_eq!(f.fs.asked.lookup.load(Relaxed), 10);
+    assert_eq!(f.fs.requests.lookup.load(Relaxed), 10);
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn a_listing_brings_the_attributes_along() {
         .map(|e| e.unwrap().metadata().unwrap().len())
         .sum();
     assert_eq!(sizes, 0);
-    let asked = &f.fs.asked;
+    let requests = &f.fs.requests;
     assert!(
-        asked.lookup.load(Relaxed) + asked.getattr.load(Relaxed) < 20,
+        requests.lookup.load(Relaxed) + requests.getattr.load(Relaxed) < 20,
         "one message per entry"
     );
 }
@@ -100,11 +100,11 @@ fn with_the_writeback_cache_small_writes_are_gathered() {
         file.write_all_at(&[1; 100], i * 100).unwrap();
     }
     assert!(
-        f.fs.asked.getxattr.load(Relaxed) <= 2,
+        f.fs.requests.getxattr.load(Relaxed) <= 2,
         "a question per write"
     );
     assert!(
-        f.fs.asked.write.load(Relaxed) < 100,
+        f.fs.requests.write.load(Relaxed) < 100,
         "small writes are not gathered"
     );
     drop(file);
@@ -116,16 +116,16 @@ fn a_new_file_of_one_write_costs_five_messages() {
     let Some(f) = fixture_with(|o| o.handleless_files = true) else {
         return;
     };
-    let asked = || {
-        let a = &f.fs.asked;
+    let requests = || {
+        let a = &f.fs.requests;
         [&a.lookup, &a.create, &a.getattr, &a.write, &a.getxattr].map(|n| n.load(Relaxed))
     };
     fs::write(f.path("first"), "x").unwrap();
-    let before = asked();
+    let before = requests();
     for i in 0..100 {
         fs::write(f.path(&format!("{i}")), "x").unwrap();
     }
-    let after = asked();
+    let after = requests();
     let [lookup, create, getattr, write, getxattr] = std::array::from_fn(|i| after[i] - before[i]);
     assert_eq!((lookup, create, write), (100, 100, 100));
     assert!(getattr <= 100, "{getattr} questions for attributes");
@@ -222,5 +222,5 @@ fn invalidating_what_is_being_read_does_not_deadlock() {
             });
         }
     });
-    assert!(f.fs.asked.read.load(Relaxed) > 4);
+    assert!(f.fs.requests.read.load(Relaxed) > 4);
 }

@@ -64,9 +64,9 @@ fn data_survives_a_dropped_page_cache() {
     let file = rw(&f, "a");
     file.write_all_at(&data, 0).unwrap();
     file.sync_all().unwrap();
-    assert!(f.fs.asked.fsync.load(Relaxed) >= 1);
+    assert!(f.fs.requests.fsync.load(Relaxed) >= 1);
     assert_eq!(
-        f.fs.asked.largest_write.load(Relaxed),
+        f.fs.requests.largest_write.load(Relaxed),
         1 << 20,
         "writes are not gathered"
     );
@@ -75,7 +75,7 @@ fn data_survives_a_dropped_page_cache() {
     file.read_exact_at(&mut back, 0).unwrap();
     assert!(back == data);
     assert!(
-        f.fs.asked.read.load(Relaxed) > 0,
+        f.fs.requests.read.load(Relaxed) > 0,
         "the page cache was not dropped"
     );
 }
@@ -130,19 +130,19 @@ fn o_direct_goes_past_the_cache_and_agrees_with_it() {
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open(f.path("d"))
         .unwrap();
-    let before = f.fs.asked.write.load(Relaxed);
+    let before = f.fs.requests.write.load(Relaxed);
     direct.write_all_at(&out.0, 0).unwrap();
     assert!(
-        f.fs.asked.write.load(Relaxed) > before,
+        f.fs.requests.write.load(Relaxed) > before,
         "O_DIRECT was cached"
     );
     let mut back = Box::new(Aligned([0; 65536]));
     cached.read_exact_at(&mut back.0, 0).unwrap();
     assert!(back.0 == out.0, "the cache kept old bytes");
     cached.write_all_at(b"new", 4096).unwrap();
-    let reads = f.fs.asked.read.load(Relaxed);
+    let reads = f.fs.requests.read.load(Relaxed);
     direct.read_exact_at(&mut back.0, 0).unwrap();
-    assert!(f.fs.asked.read.load(Relaxed) > reads);
+    assert!(f.fs.requests.read.load(Relaxed) > reads);
     assert_eq!(&back.0[4096..4099], b"new");
 }
 
@@ -299,9 +299,9 @@ fn files_work_without_any_open_message() {
     let mut back = [0; 8];
     file.read_exact_at(&mut back, 0).unwrap();
     assert_eq!(&back, b"unlinked");
-    let asked = &f.fs.asked;
+    let requests = &f.fs.requests;
     assert_eq!(
-        (asked.open.load(Relaxed), asked.release.load(Relaxed)),
+        (requests.open.load(Relaxed), requests.release.load(Relaxed)),
         (0, 0)
     );
 }

@@ -181,9 +181,9 @@ impl State {
     }
 }
 
-/// How often the kernel asked.
+/// Numbers of requests of the kernel.
 #[derive(Default)]
-pub struct Asked {
+pub struct RequestCounts {
     pub lookup: AtomicU64,
     pub getattr: AtomicU64,
     pub getxattr: AtomicU64,
@@ -198,7 +198,7 @@ pub struct Asked {
 
 pub struct MemoryFs {
     state: Mutex<State>,
-    pub asked: Asked,
+    pub requests: RequestCounts,
     pub destroyed: AtomicU64,
     /// If set, each read invalidates the pages that it reads.
     pub invalidate: OnceLock<Notifier>,
@@ -232,7 +232,7 @@ impl MemoryFs {
         );
         Self {
             state: Mutex::new(state),
-            asked: Asked::default(),
+            requests: RequestCounts::default(),
             destroyed: AtomicU64::new(0),
             invalidate: OnceLock::new(),
         }
@@ -270,7 +270,7 @@ impl Ops for MemoryFs {
     }
 
     fn lookup(&self, _caller: &Caller, parent: u64, name: &[u8]) -> Result<Attr> {
-        self.asked.lookup.fetch_add(1, Relaxed);
+        self.requests.lookup.fetch_add(1, Relaxed);
         if name.len() > 255 {
             return Err(Errno::NAMETOOLONG);
         }
@@ -296,7 +296,7 @@ impl Ops for MemoryFs {
     }
 
     fn getattr(&self, ino: u64, _fh: Option<u64>) -> Result<Attr> {
-        self.asked.getattr.fetch_add(1, Relaxed);
+        self.requests.getattr.fetch_add(1, Relaxed);
         Ok(self.state.lock().unwrap().node(ino)?.attr)
     }
 
@@ -426,7 +426,7 @@ impl Ops for MemoryFs {
     }
 
     fn open(&self, _caller: &Caller, _ino: u64, _flags: u32) -> Result<Opened> {
-        self.asked.open.fetch_add(1, Relaxed);
+        self.requests.open.fetch_add(1, Relaxed);
         Ok(Opened::cached(7))
     }
 
@@ -438,7 +438,7 @@ impl Ops for MemoryFs {
         mode: u32,
         _flags: u32,
     ) -> Result<(Attr, Opened)> {
-        self.asked.create.fetch_add(1, Relaxed);
+        self.requests.create.fetch_add(1, Relaxed);
         Ok((
             self.state
                 .lock()
@@ -457,7 +457,7 @@ impl Ops for MemoryFs {
         size: u32,
         reply: ReadReply<'_>,
     ) -> Result<Replied> {
-        self.asked.read.fetch_add(1, Relaxed);
+        self.requests.read.fetch_add(1, Relaxed);
         let parts = self
             .state
             .lock()
@@ -479,8 +479,8 @@ impl Ops for MemoryFs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<u32> {
-        self.asked.write.fetch_add(1, Relaxed);
-        self.asked
+        self.requests.write.fetch_add(1, Relaxed);
+        self.requests
             .largest_write
             .fetch_max(data.len() as u64, Relaxed);
         let mut state = self.state.lock().unwrap();
@@ -493,11 +493,11 @@ impl Ops for MemoryFs {
     }
 
     fn release(&self, _ino: u64, _fh: u64) {
-        self.asked.release.fetch_add(1, Relaxed);
+        self.requests.release.fetch_add(1, Relaxed);
     }
 
     fn fsync(&self, _ino: u64, _fh: u64, _datasync: bool) -> Result<()> {
-        self.asked.fsync.fetch_add(1, Relaxed);
+        self.requests.fsync.fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -573,7 +573,7 @@ impl Ops for MemoryFs {
     }
 
     fn getxattr(&self, _caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
-        self.asked.getxattr.fetch_add(1, Relaxed);
+        self.requests.getxattr.fetch_add(1, Relaxed);
         self.state
             .lock()
             .unwrap()

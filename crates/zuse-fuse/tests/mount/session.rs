@@ -27,7 +27,7 @@ fn a_clean_unmount_writes_dirty_pages_and_ends_the_session() {
     unmount(&mounted);
     mounted.join().unwrap();
     assert!(mounted.is_over());
-    assert!(f.fs.asked.write.load(Relaxed) >= 1);
+    assert!(f.fs.requests.write.load(Relaxed) >= 1);
     assert_eq!(f.fs.destroyed.load(Relaxed), 1);
     assert_eq!(mountinfo_of(f.root()), None);
     mounted.unmount().unwrap();

@@ -12,7 +12,7 @@ use super::{Link, UnlinkedByDataset, UnlinkedObject, kind, place};
 use crate::covers::{Cover, VirtualDir};
 use crate::number;
 use crate::pool::PoolMounts;
-use crate::server::{MountServer, ServerOptions, settle};
+use crate::server::{MountServer, ServerOptions, reap_and_write_atimes};
 use crate::session::Session;
 use crate::table::{Node, What};
 use crate::volume::Volume;
@@ -72,7 +72,7 @@ impl MountServer {
             let Some(fs) = gate.take() else { continue };
             drop(gate);
             // Unlinked objects without a holder are freed now; the new process frees the others.
-            settle(&fs);
+            reap_and_write_atimes(&fs);
             fs.keep_unlinked_objects();
             for znode in session.table.lay_down(volume) {
                 let unlinked = UnlinkedObject {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use zuse::tools::Layers as _;
 use zuse_base::{Error, ObjectId, Result};
 use zuse_fuse::{Handed, MountOptions};
 use zuse_zpl::{FileSystem, Znode};

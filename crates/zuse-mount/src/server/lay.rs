@@ -139,7 +139,7 @@ pub(super) fn root_names(volume: &Volume) -> Vec<Vec<u8>> {
 
 /// Frees unlinked objects without holders, and writes access times. Failures are retried the next
 /// time.
-pub(crate) fn settle(fs: &FileSystem) {
+pub(crate) fn reap_and_write_atimes(fs: &FileSystem) {
     if !fs.is_read_only() {
         let _ = fs.reap();
         let _ = fs.write_atimes();

@@ -2,6 +2,7 @@ use super::*;
 
 use std::path::Path;
 
+use zuse::tools::Layers as _;
 use zuse::{Environment, NewDevice, NewPool, Pool, PoolAccess, Search};
 
 use crate::pool::PoolTree;
@@ -24,7 +25,7 @@ fn stored(dir: &Path) -> Arc<Pool> {
     let fs = pool.file_system("tank").unwrap();
     let root = fs.root().unwrap();
     for i in 0..8 {
-        let who = judged(&Caller::default());
+        let who = credentials(&Caller::default());
         fs.create(&who, &root, &name(i), 0o10_0644).unwrap();
     }
     drop((root, fs));
@@ -61,7 +62,7 @@ fn most_of_what_the_kernel_knows_is_not_held() {
     session.table = Arc::new(Table::new(1));
     session.give_root(&volume).unwrap();
     let root = fs.root().unwrap();
-    let who = judged(&Caller::default());
+    let who = credentials(&Caller::default());
     let make = |i| {
         let made = fs.create(&who, &root, &name(i), 0o10_0644).unwrap();
         session.give(&fs, &volume, &made).ino

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use zuse::DestroyOptions;
 use zuse::NewerSnapshots;
 use zuse::Recursion;
+use zuse::tools::Layers as _;
 
 use zuse_mount::{MountServer, ServerOptions};
 
@@ -34,7 +35,7 @@ fn children_appear_and_disappear_at_their_names() {
     f.pool()
         .destroy_dataset("tank/home/ann", DestroyOptions::ONE)
         .unwrap();
-    f.settle_caches();
+    f.wait_for_notices();
     assert_eq!(errno(fs::metadata(f.path("home/ann"))), 2);
     assert_eq!(names(f.path("home")), ["x"]);
     assert_eq!(fs::read(f.path("home/x")).unwrap(), b"in home");
@@ -104,7 +105,7 @@ fn a_renamed_dataset_moves_with_its_open_files() {
     f.pool()
         .rename("tank/old", "tank/new", Recursion::One)
         .unwrap();
-    f.settle_caches();
+    f.wait_for_notices();
     assert_eq!(fs::read(f.path("new/x")).unwrap(), b"kept");
     assert_eq!(errno(fs::metadata(f.path("old"))), 2);
     let mut buf = [0; 4];
@@ -164,7 +165,7 @@ fn a_library_user_and_the_mount_see_the_same_files() {
         name: b"x",
     };
     f.server().touched("tank", content);
-    f.settle_caches();
+    f.wait_for_notices();
     assert_eq!(fs::metadata(f.path("y")).unwrap().len(), 0);
     assert_eq!(fs::read(f.path("x")).unwrap(), b"FROM THE LIBRARY");
 }
@@ -202,7 +203,7 @@ fn what_is_mounted_inside_is_there_after_a_rollback_whether_names_expire_or_are_
         fs::write(f.path("c/x"), "x").unwrap();
         fs::write(f.path("new"), "").unwrap();
         f.pool().rollback("tank@s", NewerSnapshots::Refuse).unwrap();
-        f.settle_caches();
+        f.wait_for_notices();
         assert_eq!(names(f.root()), ["c"], "{expire_names}");
         assert_eq!(fs::read(f.path("c/x")).unwrap(), b"x", "{expire_names}");
         let inside = |s: &&Arc<MountServer>| s.dataset() == "tank/c";

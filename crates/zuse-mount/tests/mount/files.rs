@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
+use zuse::tools::Layers as _;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom as OsSeek};
 

@@ -131,7 +131,7 @@ fn what_was_listed_of_a_file_system_that_was_rolled_back_is_stale() {
     f.pool()
         .rollback("tank/child@s", NewerSnapshots::Refuse)
         .unwrap();
-    f.settle_caches();
+    f.wait_for_notices();
     assert_eq!(crate::errno(held.read(&mut [0; 8])), 116);
     drop(held);
     assert_eq!(fs::read(f.path("child/a")).unwrap(), b"old");

@@ -53,14 +53,14 @@ impl Fixture {
         self.pool()
             .create_filesystem(dataset, &properties, (0, 0))
             .unwrap();
-        self.settle_caches();
+        self.wait_for_notices();
     }
 
     fn snapshot(&self, name: &str) {
         self.pool()
             .snapshot(&[name.to_owned()], Recursion::One, &[])
             .unwrap();
-        self.settle_caches();
+        self.wait_for_notices();
     }
 
     fn set(&self, dataset: &str, property: &str, value: &str) {
@@ -69,13 +69,13 @@ impl Fixture {
             .unwrap()
             .set(&[(property.into(), value.into())])
             .unwrap();
-        self.settle_caches();
+        self.wait_for_notices();
     }
 
     /// Waits until the kernel has all notices.
-    fn settle_caches(&self) {
+    fn wait_for_notices(&self) {
         for server in self.mounts().servers() {
-            server.settle_cache();
+            server.wait_for_notices();
         }
     }
 

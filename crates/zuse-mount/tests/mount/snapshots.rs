@@ -54,7 +54,7 @@ fn snapshots_come_and_go_while_dot_zfs_is_in_use() {
     f.pool()
         .destroy_dataset("tank@s", DestroyOptions::ONE)
         .unwrap();
-    f.settle_caches();
+    f.wait_for_notices();
     assert_eq!(errno(fs::metadata(f.path(".zfs/snapshot/s"))), 2);
     assert!(names(f.path(".zfs/snapshot")).is_empty());
 }
@@ -103,7 +103,7 @@ fn after_a_rollback_the_mount_shows_the_old_content() {
     f.pool()
         .rollback("tank/c@s", NewerSnapshots::Refuse)
         .unwrap();
-    f.settle_caches();
+    f.wait_for_notices();
     for dir in ["", "c/"] {
         assert_eq!(
             fs::read(f.path(&format!("{dir}x"))).unwrap(),
@@ -134,7 +134,7 @@ fn snapshots_that_were_listed_are_listed_after_a_rollback() {
         f.pool()
             .rollback(&format!("{dataset}@two"), NewerSnapshots::Refuse)
             .unwrap();
-        f.settle_caches();
+        f.wait_for_notices();
         for name in ["one", "two"] {
             assert!(names(snapshot(name)).contains(&"x".to_owned()), "{name}");
         }

@@ -13,8 +13,8 @@ use super::vdev::{NONE, VdevSpace};
 use super::{Allocator, Spaces, class_index};
 use crate::metaslab::{Attempt, Metaslab};
 
-/// Bytes per child that go to a vdev before it is the next vdev's turn.
-const TURN: u64 = 512 << 10;
+/// Bytes per child that are allocated from a vdev before the rotor moves to the next one.
+const ALIQUOT: u64 = 512 << 10;
 /// Small blocks of files go to special vdevs that are less full than this.
 const SMALL_PERCENT: u64 = 75;
 /// The slot of the active metaslab for log blocks on ordinary vdevs. Log blocks are short-lived,
@@ -24,14 +24,14 @@ const LOG_SLOT: usize = 3;
 /// Largest DVA, in bytes.
 const MAX_ASIZE: u64 = ((1 << 24) - 1) * 512;
 
-/// The vdev whose turn it is.
+/// Which vdev of a class new blocks go to.
 #[derive(Default)]
-pub(super) struct Rotor(Mutex<Turn>);
+pub(super) struct Rotor(Mutex<RotorState>);
 
 #[derive(Default)]
-struct Turn {
+struct RotorState {
     at: usize,
-    /// Bytes until the next one's turn.
+    /// Bytes until the rotor moves.
     left: u64,
 }
 
@@ -53,34 +53,34 @@ enum Apart {
 }
 
 impl Rotor {
-    /// The position of the vdev whose turn it is, for a block of `psize` bytes.
-    fn turn(&self, members: &[Arc<VdevSpace>], psize: u64) -> usize {
+    /// The position of the vdev for a block of `psize` bytes.
+    fn next_vdev(&self, members: &[Arc<VdevSpace>], psize: u64) -> usize {
         if members.len() < 2 {
             return 0;
         }
-        let mut turn = self.0.lock();
-        turn.at %= members.len();
-        if turn.left == 0 {
-            turn.at = (turn.at + 1) % members.len();
-            turn.left = members.get(turn.at).map_or(TURN, |v| quota(v, members));
+        let mut state = self.0.lock();
+        state.at %= members.len();
+        if state.left == 0 {
+            state.at = (state.at + 1) % members.len();
+            state.left = members.get(state.at).map_or(ALIQUOT, |v| quota(v, members));
         }
-        turn.left = turn.left.saturating_sub(psize);
-        turn.at
+        state.left = state.left.saturating_sub(psize);
+        state.at
     }
 }
 
-/// Bytes per turn: vdevs emptier than the class's average get longer turns, so that all fill up
-/// together.
+/// Bytes until the rotor leaves a vdev. Vdevs emptier than the class's average get more, so that
+/// all fill up together.
 fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
     let sum =
         |of: &dyn Fn(&VdevSpace) -> u64| members.iter().map(|v| u128::from(of(v))).sum::<u128>();
     let free = sum(&|v| v.free_bytes()).max(1);
     let capacity = sum(&|v| v.capacity.load(Relaxed)).max(1);
-    let base = u128::from(TURN * vdev.info.children.max(1));
+    let base = u128::from(ALIQUOT * vdev.info.children.max(1));
     let own = u128::from(vdev.capacity.load(Relaxed)).max(1);
     // base * (own free / own capacity) / (free / capacity), in 1/1024
     let share = u128::from(vdev.free_bytes()) * 1024 / own * 1024 / (free * 1024 / capacity).max(1);
-    u64::try_from(base * share.clamp(128, 8192) / 1024).unwrap_or(TURN)
+    u64::try_from(base * share.clamp(128, 8192) / 1024).unwrap_or(ALIQUOT)
 }
 
 /// The classes that a class's blocks may use, in this order.
@@ -156,7 +156,7 @@ impl Allocator {
         if members.is_empty() {
             return Ok(None);
         }
-        let mut start = self.rotors[class_index(class)].turn(members, psize);
+        let mut start = self.rotors[class_index(class)].next_vdev(members, psize);
         let mut placed: [Option<Placed>; 3] = [const { None }; 3];
         for copy in 0..copies {
             match self.place_copy(members, start, slot + copy, txg, psize, &placed, trouble) {

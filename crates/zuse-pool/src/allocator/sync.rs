@@ -187,7 +187,7 @@ impl Allocator {
             for metaslab in vdev.metaslabs() {
                 let region = metaslab.region();
                 assert!(
-                    metaslab.is_settled(txg),
+                    metaslab.is_synced(txg),
                     "{region}: txg {txg} is on disk without what changed here"
                 );
             }

@@ -183,7 +183,7 @@ impl Metaslab {
 
     /// Whether nothing of a txg is left to append.
     #[cfg(debug_assertions)]
-    pub(crate) fn is_settled(&self, txg: Txg) -> bool {
+    pub(crate) fn is_synced(&self, txg: Txg) -> bool {
         let state = self.state();
         let slot = txg.slot::<TXGS>();
         state.allocating[slot].is_empty() && state.freeing[slot].is_empty()

@@ -31,6 +31,7 @@ pub(crate) struct Tables {
 
 /// Space of a pool, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Space {
     /// Room for data, raw.
     pub capacity: u64,

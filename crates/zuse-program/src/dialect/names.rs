@@ -246,7 +246,7 @@ impl<'a> Reader<'a> {
         for at in 0..place {
             scopes.step(self, at);
         }
-        scopes.settle(self, place);
+        scopes.complete_local(self, place);
         scopes.kind(name)
     }
 }
@@ -297,7 +297,7 @@ impl<'a> Variables<'a> {
     }
 
     /// Completes a `local` that ends before that position.
-    fn settle(&mut self, reader: &Reader<'a>, at: usize) {
+    fn complete_local(&mut self, reader: &Reader<'a>, at: usize) {
         let depth = (self.scopes.len(), self.brackets);
         let begins = match reader.piece(at) {
             Some((Kind::Name, _)) => true,
@@ -322,7 +322,7 @@ impl<'a> Variables<'a> {
     }
 
     fn step(&mut self, reader: &Reader<'a>, at: usize) {
-        self.settle(reader, at);
+        self.complete_local(reader, at);
         let Some((kind, taken)) = reader.piece(at) else {
             return;
         };

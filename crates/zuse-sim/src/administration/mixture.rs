@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use zuse::stream::{SendOptions, SendProgress, StreamWriter};
-use zuse::tools::Layers as _;
-use zuse::{Credentials, DestroyOptions, FileSystem, KeyMaterial, Pool, ReceiveRequest, Result};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, DestroyOptions, KeyMaterial, ListedKinds, Pool, ReceiveRequest, Result};
 use zuse_base::Entropy;
 use zuse_zpl::{WriteOptions, Znode};
 
@@ -82,7 +82,7 @@ impl<'a> Administration<'a> {
     ///
     /// # Errors
     /// What differs, as a sentence.
-    pub fn prove_again(&self) -> Result<()> {
+    pub fn check_reopened(&self) -> Result<()> {
         self.load_keys()?;
         let state = self.pool.checkpoint()?;
         if state.is_some_and(|state| state.since > 0) != self.kept.is_some() {
@@ -91,11 +91,11 @@ impl<'a> Administration<'a> {
         self.agree(true)
     }
 
-    /// As [`Self::prove_again`], of a pool that was opened as its checkpoint has it.
+    /// As [`Self::check_reopened`], of a pool that was opened as its checkpoint has it.
     ///
     /// # Errors
-    /// As [`Self::prove_again`].
-    pub fn prove_kept(&self) -> Result<()> {
+    /// As [`Self::check_reopened`].
+    pub fn check_checkpoint(&self) -> Result<()> {
         self.load_keys()?;
         self.agree(true)
     }
@@ -126,7 +126,7 @@ impl<'a> Administration<'a> {
     /// # Errors
     /// It cannot be destroyed.
     pub fn clear_partial(&self) -> Result<()> {
-        for listed in self.pool.list(&self.top, None, false)? {
+        for listed in self.pool.list(&self.top, None, ListedKinds::HEADS)? {
             if self.is_partial(&listed.name) {
                 self.pool
                     .destroy_dataset(&listed.name, DestroyOptions::RECURSIVE)?;
@@ -136,7 +136,7 @@ impl<'a> Administration<'a> {
     }
 
     /// Ends a change: the next one is separate.
-    fn settle(&mut self) {
+    fn end_change(&mut self) {
         let model = self.model();
         self.trail.push(model);
     }
@@ -290,7 +290,7 @@ impl<'a> Administration<'a> {
         if raw {
             self.pool.load_key(&name, &key())?;
         }
-        self.settle();
+        self.end_change();
         match self.heads[&from].snapshots.get(at + 1).cloned() {
             Some(next) => self.increment(&from, at, next, &name, raw),
             None => Ok(()),
@@ -325,12 +325,12 @@ impl<'a> Administration<'a> {
         if let Some((_, files)) = head.snapshots.last() {
             head.files.clone_from(files);
         }
-        self.settle();
+        self.end_change();
         let head = self.head(name);
         head.files.clone_from(&files);
         head.snapshots.push((snap, files));
         self.take(&bytes, name)?;
-        self.settle();
+        self.end_change();
         Ok(())
     }
 
@@ -364,10 +364,10 @@ impl<'a> Administration<'a> {
             self.pool.sync()?;
         }
         self.done.push("checkpoint".to_owned());
-        self.settle();
+        self.end_change();
         self.kept = Some(Box::new(self.model()));
         self.pool.make_checkpoint()?;
-        self.settle();
+        self.end_change();
         Ok(())
     }
 
@@ -375,7 +375,7 @@ impl<'a> Administration<'a> {
         self.done.push("discard the checkpoint".to_owned());
         self.kept = None;
         self.pool.discard_checkpoint()?;
-        self.settle();
+        self.end_change();
         while self.prng.chance(3, 4) && self.pool.left_to_discard()? > 0 {
             self.pool.sync()?;
         }

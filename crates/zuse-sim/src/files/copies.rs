@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::{Credentials, FileSystem};
+use zuse::Credentials;
+use zuse::tools::{FileSystem, Layers as _};
 use zuse_base::{Entropy, Error, Result, SeededPrng};
 use zuse_zpl::WriteOptions;
 

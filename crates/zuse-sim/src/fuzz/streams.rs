@@ -1,9 +1,9 @@
 //! Send streams. Their checksums are recomputed before they are received: a mutation would
 //! otherwise end at the first record.
 
-use zuse::ReceiveRequest;
 use zuse::stream::{DumpOptions, StreamReader, StreamWriter, dump, unpack_token};
 use zuse::tools::Layers as _;
+use zuse::{ListedKinds, ReceiveRequest};
 
 use crate::memory_pool::{memory_pool, narrow};
 
@@ -64,7 +64,10 @@ pub(super) fn receive(bytes: &[u8]) {
     };
     let _ = pool.receive(&stream[..], &request, &mut |_| {});
     // After any input every dataset can be read or returns an error, and the pool is consistent.
-    for item in pool.list("tank", None, true).unwrap_or_default() {
+    for item in pool
+        .list("tank", None, ListedKinds::WITH_SNAPSHOTS)
+        .unwrap_or_default()
+    {
         let _ = crate::manifests::of_dataset(&pool, &item.name);
     }
     let _ = pool.sync();

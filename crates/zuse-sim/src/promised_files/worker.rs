@@ -17,7 +17,7 @@ const HALF: Option<u64> = Some(0);
 
 /// The possible states of an object: the promised one, and those attempted since.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fate {
+pub(super) struct PossibleStates {
     pub promised: Option<u64>,
     pub tried: Vec<Option<u64>>,
 }
@@ -81,18 +81,18 @@ impl Worker<'_> {
             known.next += 1;
             let number = known.next;
             // A clone has the promised state of its source.
-            let source = known.fates.get("source").and_then(|f| f.promised);
+            let source = known.objects.get("source").and_then(|s| s.promised);
             let becomes = match kind {
                 "clone" => source,
                 _ => (!removes).then_some(number),
             };
-            let fate = known.fates.entry(name.clone()).or_default();
+            let states = known.objects.entry(name.clone()).or_default();
             match kind {
-                "d" | "cut" | "over" => fate.tried.extend([HALF, becomes]),
+                "d" | "cut" | "over" => states.tried.extend([HALF, becomes]),
                 // Only a rename guarantees that data is durable before the name.
-                "link" => fate.tried.extend([None, HALF, becomes]),
-                "symlink" => fate.tried.extend([None, becomes]),
-                _ => fate.tried.push(becomes),
+                "link" => states.tried.extend([None, HALF, becomes]),
+                "symlink" => states.tried.extend([None, becomes]),
+                _ => states.tried.push(becomes),
             }
             (number, becomes)
         };
@@ -122,8 +122,8 @@ impl Worker<'_> {
             _ => self.replace(&self.dir, name.as_bytes(), number)?,
         }
         let mut known = self.known.lock().expect("whole");
-        let fate = known.fates.entry(name).or_default();
-        *fate = Fate {
+        let states = known.objects.entry(name).or_default();
+        *states = PossibleStates {
             promised: was,
             tried: Vec::new(),
         };

@@ -33,7 +33,7 @@ fn odd(prng: &SeededPrng, was: u64, width: usize) -> u64 {
 
 /// Changes one to three fields between `from` and `to`; says which.
 pub fn scramble(prng: &SeededPrng, bytes: &mut [u8], from: usize, to: usize) -> String {
-    let mut said = Vec::new();
+    let mut changed = Vec::new();
     for _ in 0..prng.range(1..4) {
         let width = [1usize, 2, 4, 8, 8][prng.below(5) as usize];
         let room = to.min(bytes.len()).saturating_sub(from) / width;
@@ -46,12 +46,12 @@ pub fn scramble(prng: &SeededPrng, bytes: &mut [u8], from: usize, to: usize) -> 
         let was = u64::from_le_bytes(word);
         let new = odd(prng, was, width);
         bytes[at..at + width].copy_from_slice(&new.to_le_bytes()[..width]);
-        said.push(format!(
+        changed.push(format!(
             "{width} bytes at {at}: {was:#x} -> {:#x}",
             new & (u64::MAX >> (64 - 8 * width))
         ));
     }
-    said.join(", ")
+    changed.join(", ")
 }
 
 /// The offset in a block of that structure where a change should fall.
@@ -130,7 +130,7 @@ pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<Strin
         .copied()
         .unwrap_or(Structure::Uberblock);
     let mut rewriter = Rewriter::new(atlas, golden)?;
-    let mut said = String::new();
+    let mut changed = String::new();
     let fork = prng.fork();
     let what = match structure {
         Structure::Label => {
@@ -138,12 +138,12 @@ pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<Strin
             rewriter.labels(&mut |bytes| {
                 let again = fork.clone();
                 let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(0) + 1;
-                said = scramble(&again, bytes, 0, last);
+                changed = scramble(&again, bytes, 0, last);
             })?;
             "labels".to_owned()
         }
         Structure::Uberblock => {
-            rewriter.uberblocks(&mut |bytes| said = scramble(&fork.clone(), bytes, 0, 216))?;
+            rewriter.uberblocks(&mut |bytes| changed = scramble(&fork.clone(), bytes, 0, 216))?;
             "uberblock".to_owned()
         }
         _ => {
@@ -159,21 +159,21 @@ pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<Strin
             if structure == Structure::Log {
                 rewriter.log(place, &mut |bytes| {
                     let (from, to) = aim(&fork, structure, bytes);
-                    said = scramble(&fork, bytes, from, to);
+                    changed = scramble(&fork, bytes, from, to);
                 })?;
             } else if structure == Structure::Gang {
                 rewriter.gang(place, &mut |bytes| {
-                    said = scramble(&fork.clone(), bytes, 0, 384)
+                    changed = scramble(&fork.clone(), bytes, 0, 384)
                 })?;
             } else {
                 let done = rewriter.edit(place, &mut |bytes| {
                     let (from, to) = aim(&fork, structure, bytes);
-                    said = scramble(&fork, bytes, from, to);
+                    changed = scramble(&fork, bytes, from, to);
                 });
                 match done {
                     // Not even a writer with the key could have written that.
                     Err(Error::Corrupt { .. }) if place.key.is_some() => {
-                        said.push_str(", not sealed")
+                        changed.push_str(", not sealed")
                     }
                     other => other?,
                 }
@@ -182,7 +182,10 @@ pub fn mutate(atlas: &Atlas, golden: &Golden, prng: &SeededPrng) -> Result<Strin
         }
     };
     rewriter.io.close(PoolState::Active)?;
-    Ok(format!("{structure:?} in {}: {what}: {said}", golden.name))
+    Ok(format!(
+        "{structure:?} in {}: {what}: {changed}",
+        golden.name
+    ))
 }
 
 /// One seeded change of raw bytes; what was done, in words.

@@ -8,7 +8,7 @@ use zuse::{Errno, Pool, ReceiveRequest, SendPlan, SendRequest};
 use zuse_base::{Entropy, Error, Result, SeededPrng};
 
 use super::source::{Source, TOP};
-use super::{Tally, compare, key, wrong};
+use super::{Counts, compare, key, wrong};
 
 /// Forms of blocks and ways of receiving.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +61,7 @@ pub fn deliver(
     request: &ReceiveRequest,
     prng: &SeededPrng,
     mut cuts: u8,
-    tally: &mut Tally,
+    counts: &mut Counts,
 ) -> Result<Vec<String>> {
     let whole = written(plan)?;
     let names: Vec<String> = plan.streams.iter().map(|s| s.to.clone()).collect();
@@ -86,7 +86,7 @@ pub fn deliver(
         }
         cuts -= 1;
         let cut = 1 + prng.below(stream.len() as u64 - 1) as usize;
-        tally.cuts += 1;
+        counts.cuts += 1;
         let mut begun: Option<String> = None;
         let result = to.receive(&stream[..cut], &now, &mut |s| {
             begun = (s.bytes.is_none() && !s.skipped).then(|| s.to.clone());
@@ -112,7 +112,7 @@ pub fn deliver(
                     ResumeToken::parse(&token.to_text()).map_err(|e| wrong(e.to_string()))?;
                 stream = written(&from.plan_resume(&token)?)?;
                 part = Some(dataset);
-                tally.resumed += 1;
+                counts.resumed += 1;
             }
             None if part.is_some() && !to.exists(&dataset)? => {
                 return Err(wrong(format!("{dataset} lost its token")));
@@ -141,7 +141,7 @@ struct Trip<'a> {
     to: &'a Arc<Pool>,
     target: &'a str,
     prng: &'a SeededPrng,
-    tally: &'a mut Tally,
+    counts: &'a mut Counts,
     log: &'a mut Vec<String>,
     raw: bool,
 }
@@ -152,7 +152,7 @@ pub(super) fn run(
     to: &Arc<Pool>,
     target: &str,
     prng: &SeededPrng,
-    tally: &mut Tally,
+    counts: &mut Counts,
     log: &mut Vec<String>,
 ) -> Result<()> {
     let raw = prng.chance(1, 2);
@@ -161,7 +161,7 @@ pub(super) fn run(
         to,
         target,
         prng,
-        tally,
+        counts,
         log,
         raw,
     };
@@ -204,7 +204,7 @@ impl Trip<'_> {
             &receive,
             self.prng,
             cuts,
-            self.tally,
+            self.counts,
         )
     }
 
@@ -344,7 +344,7 @@ impl Trip<'_> {
         }
         for name in all {
             compare(&self.source.pool, name, self.to, &self.here(name))?;
-            self.tally.snapshots += 1;
+            self.counts.snapshots += 1;
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, FileSystem, NewVolume, Pool, Recursion};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, NewVolume, Pool, Recursion};
 use zuse_base::{Entropy, Result, SeededPrng};
 use zuse_zpl::{RenameFlags, SetAttr, WriteOptions, XattrMode, Znode, mode};
 

@@ -196,7 +196,7 @@ fn history(shape: Shape, devices: usize, seed: u64) {
     keep(&disks, seed);
 }
 
-/// Leaves images of the members for other judges, where `ZUSE_KEEP_POOL` says.
+/// Leaves images of the members for other checkers, where `ZUSE_KEEP_POOL` says.
 fn keep(disks: &[Device], seed: u64) {
     let Ok(dir) = std::env::var("ZUSE_KEEP_POOL") else {
         return;

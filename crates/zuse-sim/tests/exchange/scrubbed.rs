@@ -1,6 +1,7 @@
 //! Devices that are added during a scrub, and scrubs of newer blocks.
 
 use super::*;
+use zuse::tools::Layers as _;
 
 /// A pool on one disk with more blocks than a batch of a scan; some of them are scanned.
 fn half_scanned(disks: &[Device], after: Txg) -> Arc<zuse::Pool> {

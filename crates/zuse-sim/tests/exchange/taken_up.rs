@@ -1,6 +1,7 @@
 //! Scans that continue after the pool was opened again.
 
 use super::*;
+use zuse::tools::Layers as _;
 
 /// A device does not take some of what it lacks, in a part of a resilver that ends before the pool
 /// is closed. The process that resumes it does not come to those blocks again.
@@ -48,7 +49,7 @@ fn what_a_device_did_not_take_before_is_filled_by_whoever_takes_the_resilver_up(
 
     let pool = open(&disks);
     pool.finish_scan().expect("done");
-    settle(&pool);
+    wait_until_idle(&pool);
     assert!(pool.spa().lacking().is_empty());
     pool.detach(guid_of(&pool, "/d/0")).expect("not needed");
     pool.drop_cache();

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use zuse::tools::Layers as _;
-use zuse::{Credentials, Pool, Recursion, XattrMode};
+use zuse::tools::{Layers as _, XattrMode};
+use zuse::{Credentials, Pool, Recursion};
 use zuse_base::{Entropy, Error, ObjectId, Result, SeededPrng};
 use zuse_check::{Depth, Report, check};
 use zuse_device::{BlockDevice, MemDevice, MemImage};
@@ -200,12 +200,12 @@ pub fn examine(device: &Arc<MemDevice>) -> Report {
 }
 
 /// Breaks one thing, and compares the findings.
-pub fn judge(case: &Case) {
+pub fn check_case(case: &Case) {
     let built = image();
-    judged(case, &built.lab, &built.device());
+    check_findings(case, &built.lab, &built.device());
 }
 
-fn judged(case: &Case, lab: &Lab, device: &Arc<MemDevice>) {
+fn check_findings(case: &Case, lab: &Lab, device: &Arc<MemDevice>) {
     let Case(finding, others, change) = case;
     let surgeon = Surgeon::new(device).expect("surgeon");
     change(lab, &surgeon).expect("change");
@@ -223,16 +223,16 @@ fn judged(case: &Case, lab: &Lab, device: &Arc<MemDevice>) {
     }
 }
 
-/// As [`judge`], in a golden pool of one device: the lab has neither removed vdevs nor all kinds of
-/// dedup tables.
-pub fn judge_golden(name: &'static str, case: &Case) {
+/// As [`check_case`], in a golden pool of one device: the lab has neither removed vdevs nor all
+/// kinds of dedup tables.
+pub fn check_golden(name: &'static str, case: &Case) {
     let golden = Golden::load(name);
     let [device] = golden.devices.as_slice() else {
         panic!("{name}: more than one device");
     };
     let before = examine(device);
     assert!(before.is_clean(), "before: {:#?}", before.problems);
-    judged(case, &Lab::default(), device);
+    check_findings(case, &Lab::default(), device);
 }
 
 fn lost(what: &str) -> Error {

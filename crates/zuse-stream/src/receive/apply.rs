@@ -160,7 +160,7 @@ impl<'a> Applier<'a> {
     }
 
     /// Ends the transaction and waits until freed objects are gone from disk.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn wait_for_frees(&mut self) -> Result<()> {
         self.dnode = None;
         self.tx = None;
         self.receiving.wait()
@@ -387,7 +387,7 @@ impl<'a> Applier<'a> {
                 self.tx = Some(tx);
                 freed?;
                 // Its dnode may have another size now: the slots must be free on disk first.
-                self.settle()?;
+                self.wait_for_frees()?;
                 self.allocate(item, object, &spec)?
             }
             None => self.allocate(item, object, &spec)?,
@@ -481,7 +481,7 @@ impl<'a> Applier<'a> {
             match made {
                 Ok(dnode) => return Ok(dnode),
                 // Objects freed in this txg or the one before are still on disk.
-                Err(e) if e.is(Errno::EXIST) && attempt == 0 => self.settle()?,
+                Err(e) if e.is(Errno::EXIST) && attempt == 0 => self.wait_for_frees()?,
                 Err(e) => return Err(stream_error(item, e)),
             }
         }

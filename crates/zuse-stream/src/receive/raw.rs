@@ -152,7 +152,7 @@ impl Applier<'_> {
                 drop(dnode);
                 let os = self.os.clone();
                 self.in_range(item, record.object, |tx| os.free(tx, object))?;
-                self.settle()?;
+                self.wait_for_frees()?;
                 self.raw_allocate(item, object, &spec)?
             }
             None => self.raw_allocate(item, object, &spec)?,
@@ -194,7 +194,9 @@ impl Applier<'_> {
             done?;
             match made {
                 Some(Ok(dnode)) => return Ok(dnode),
-                Some(Err(e)) if e.is(zuse_base::Errno::EXIST) && attempt == 0 => self.settle()?,
+                Some(Err(e)) if e.is(zuse_base::Errno::EXIST) && attempt == 0 => {
+                    self.wait_for_frees()?
+                }
                 Some(Err(e)) => return Err(stream_error(item, e)),
                 None => {}
             }

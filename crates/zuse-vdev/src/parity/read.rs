@@ -113,7 +113,7 @@ impl<'a> Reading<'a> {
         }
         // Some column is wrong, and it is unknown which: finding out takes every column.
         self.fetch_all();
-        match self.settle(psize, verify, heal) {
+        match self.find_and_heal(psize, verify, heal) {
             Some(_) => Ok(ReadOutcome::Good),
             // Enough columns were read, so the devices work and the bytes are wrong. Otherwise
             // columns are missing.
@@ -320,7 +320,7 @@ impl<'a> Reading<'a> {
 
     /// Finds the block among all that was read, then counts and rewrites wrong columns. Returns how
     /// many were wrong, and how many were rewritten.
-    fn settle(
+    fn find_and_heal(
         &mut self,
         psize: usize,
         verify: &mut dyn FnMut(&[u8]) -> bool,

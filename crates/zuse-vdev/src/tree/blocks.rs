@@ -61,7 +61,7 @@ pub(super) struct AfterIo<'a>(pub &'a Vdevs);
 impl Drop for AfterIo<'_> {
     fn drop(&mut self) {
         if self.0.alarm.load(Relaxed) {
-            self.0.judge_leaves();
+            self.0.apply_error_thresholds();
         }
     }
 }
@@ -395,7 +395,7 @@ pub(super) fn read_split(
             }
         }
         if verify(buf) {
-            settle_split(pieces, &variants, &choice, heal);
+            heal_split(pieces, &variants, &choice, heal);
             return Ok(ReadOutcome::Good);
         }
         // The next combination, like a counter with a digit for each part.
@@ -409,7 +409,7 @@ pub(super) fn read_split(
 }
 
 /// Counts the copies that were not chosen, and rewrites them.
-fn settle_split(
+fn heal_split(
     pieces: &[Piece],
     variants: &[Vec<(Vec<u8>, Vec<usize>)>],
     choice: &[usize],

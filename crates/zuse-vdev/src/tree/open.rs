@@ -242,7 +242,7 @@ impl Vdevs {
     /// Takes out leaves with too many I/O errors, and marks those with too many checksum errors
     /// (`err_exceeded`). A leaf stays, marked, if its siblings need it or may lack blocks
     /// themselves.
-    pub(super) fn judge_leaves(&self) {
+    pub(super) fn apply_error_thresholds(&self) {
         if !self.writable || !self.alarm.swap(false, Ordering::AcqRel) {
             return;
         }

@@ -13,6 +13,7 @@ use crate::parity::replacement_asize;
 /// A vdev's place in the tree, health, and counters. Counters of an interior vdev are the sums of
 /// its children, but its errors are its own.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct VdevStatus {
     /// What it is.
     pub kind: VdevKind,

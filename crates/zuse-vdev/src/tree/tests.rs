@@ -723,9 +723,9 @@ fn absurd_geometry_is_refused_or_harmless() {
 }
 
 mod golden;
-mod judged;
 mod nested;
 mod power_cut;
+mod thresholds;
 
 #[test]
 #[cfg(debug_assertions)]

@@ -236,7 +236,7 @@ impl Acl {
             }
             let who = e.flags & WHO;
             let three = bits(e.mask);
-            let said = if who == OWNER || who == 0 && e.who == uid {
+            let covered = if who == OWNER || who == 0 && e.who == uid {
                 three << 6
             } else if who == OWNING_GROUP || who == GROUP_ID && e.who == gid {
                 three << 3
@@ -246,7 +246,7 @@ impl Acl {
                 exec_denied |= e.kind == DENY && e.mask & EXECUTE != 0;
                 0
             };
-            let new = said & !seen;
+            let new = covered & !seen;
             seen |= new;
             if e.kind == ALLOW {
                 granted |= new;

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
-use zuse::{BlockDevice, Credentials, Environment, FileSystem, Pool, PoolAccess, XattrMode};
+use zuse::tools::{FileSystem, Layers as _, XattrMode};
+use zuse::{BlockDevice, Credentials, Environment, Pool, PoolAccess};
 use zuse_base::ObjectId;
 use zuse_device::{MemDevice, RecordingDevice};
 use zuse_dmu::zap::{Zap, ZapOptions};
@@ -249,7 +249,7 @@ fn a_directory_that_was_emptied_is_small_and_listed_at_once() {
     bench.device.reset();
     fs.readdir(&dir, 2, false, &mut |_| panic!("an entry"))
         .unwrap();
-    assert!(bench.device.tally().reads <= 4);
+    assert!(bench.device.counts().reads <= 4);
 }
 
 /// Their objects are further apart than one read covers.
@@ -293,9 +293,12 @@ fn the_device_is_hinted_of_directories_that_are_read_ahead() {
         bench.wait_for_the_only_thread();
     }
     assert_eq!(names, 24 * 1200);
-    let tally = bench.device.tally();
-    assert!((16..=tally.reads).contains(&tally.prefetches), "{tally:?}");
-    assert!(tally.prefetched_bytes <= tally.read_bytes, "{tally:?}");
+    let counts = bench.device.counts();
+    assert!(
+        (16..=counts.reads).contains(&counts.prefetches),
+        "{counts:?}"
+    );
+    assert!(counts.prefetched_bytes <= counts.read_bytes, "{counts:?}");
     bench.pool.close().unwrap();
 }
 
@@ -388,10 +391,10 @@ fn extended_attributes_asked_in_order_are_read_once_each_ahead_or_not() {
                 bench.wait_for_the_only_thread();
             }
         }
-        let tally = bench.device.tally();
+        let counts = bench.device.counts();
         let reads = bench.reads();
         assert_eq!(reads[0].1, 1, "{reads:?}");
-        assert!(tally.read_bytes >= values, "{tally:?}");
+        assert!(counts.read_bytes >= values, "{counts:?}");
         let few = reads.len() <= count / 4;
         assert!(!waiting || few, "{} reads", reads.len());
     }

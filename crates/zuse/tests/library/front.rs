@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zuse::fs::{FileType, Files, OpenOptions as FileOptions};
-use zuse::{CreateOptions, Credentials, Errno, OpenOptions, Pool, Recursion};
+use zuse::{CreateOptions, Credentials, Errno, Health, OpenOptions, Pool, Recursion};
+use zuse::{VdevClass, VdevKind};
 
 struct Lab {
     dir: tempfile::TempDir,
@@ -47,7 +48,7 @@ fn what_programs_share_between_threads_may_be_shared() {
     fn shared<T: Send + Sync>() {}
     shared::<Pool>();
     shared::<zuse::Dataset>();
-    shared::<zuse::FileSystem>();
+    shared::<zuse::tools::FileSystem>();
     shared::<zuse::Volume>();
     shared::<Files>();
     shared::<zuse::fs::File>();
@@ -379,4 +380,34 @@ fn a_snapshot_is_taken_of_a_dataset() {
     refused(head.snapshot("a/b"), Errno::INVAL);
     refused(monday.snapshot("again"), Errno::INVAL);
     assert_eq!(pool.snapshots("tank").expect("a list"), ["tank@monday"]);
+}
+
+#[test]
+fn properties_of_vdevs_come_with_what_the_vdev_is() {
+    let lab = Lab::new();
+    let (plain, log) = (lab.at("plain.img"), lab.at("log.img"));
+    let (single, size) = (zuse::Shape::Single, Some(64 << 20));
+    let made = CreateOptions::new("tank")
+        .group(single, [&plain], size)
+        .group_of(VdevClass::Log, single, [&log], size)
+        .create();
+    let pool = made.expect("a pool");
+    let guids = pool.vdev_guids();
+    let all = pool.vdev_properties(&guids, Some(&[])).expect("read");
+    let shown: Vec<_> = all
+        .iter()
+        .map(|v| format!("{} {} {}", v.kind, v.class, v.health))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "root normal ONLINE",
+            "file normal ONLINE",
+            "file log ONLINE"
+        ]
+    );
+    assert_eq!(all[2].kind, VdevKind::File);
+    assert_eq!(all[2].class, VdevClass::Log);
+    assert_eq!(all[2].health, Health::GOOD);
+    assert_eq!(format!("{:<8}|", all[2].class), "log     |");
 }

@@ -356,7 +356,7 @@ fn what_was_repaired_before_a_pause_is_counted() {
 }
 
 #[test]
-fn blocks_that_are_freed_while_a_batch_is_proved_are_no_damage() {
+fn blocks_that_are_freed_while_a_batch_is_verified_are_no_damage() {
     let place = Place::new(2);
     let pool = many_blocks(&place);
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use zuse::tools::Layers as _;
+use zuse::tools::{FileSystem, Layers as _};
 use zuse::{
-    Credentials, Environment, FileSystem, Limits, NewDevice, NewPool, Pool, PoolAccess, Search,
-    tunable,
+    Credentials, Environment, Limits, NewDevice, NewPool, Pool, PoolAccess, Search, tunable,
 };
 
 struct Place {
@@ -268,7 +267,7 @@ fn changed_values_of_attributes_have_memory_beside_the_cache() {
                 file,
                 b"user.x",
                 &value[..size],
-                zuse::XattrMode::Any,
+                zuse::tools::XattrMode::Any,
             )
             .expect("set");
         }
@@ -286,8 +285,14 @@ fn user_attributes_are_stored_bare_when_asked_for_and_read_in_both_forms() {
     let top = fs.root().expect("root");
     let file = fs.create(&root(), &top, b"f", 0o644).expect("made");
     let set = |value: &[u8]| {
-        fs.set_xattr(&root(), &file, b"user.x", value, zuse::XattrMode::Any)
-            .expect("set");
+        fs.set_xattr(
+            &root(),
+            &file,
+            b"user.x",
+            value,
+            zuse::tools::XattrMode::Any,
+        )
+        .expect("set");
     };
     let stored = || {
         let bytes = file.dnode().bonus_vec();

@@ -21,7 +21,7 @@ use crate::session::Session;
 /// Longest accepted request.
 const LONGEST: usize = 8 << 10;
 /// Time limit for a client to send its request, and to receive the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay after a failed accept.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -248,7 +248,7 @@ fn put_pool(page: &mut Page, row: &PoolRow) {
         .iter()
         .zip(row.vdevs.traffic)
     {
-        let help = "Asked of the devices since it was opened";
+        let help = "Requested from the devices since it was opened";
         page.put(
             &format!("zuse_device_{metric}_total"),
             help,
@@ -402,8 +402,8 @@ fn serve(session: &mut Session, place: &str) -> Outcome {
         return each(
             || listener.accept().map(|(stream, _)| stream),
             |stream| {
-                let _ = stream.set_read_timeout(Some(PATIENCE));
-                let _ = stream.set_write_timeout(Some(PATIENCE));
+                let _ = stream.set_read_timeout(Some(CLIENT_TIMEOUT));
+                let _ = stream.set_write_timeout(Some(CLIENT_TIMEOUT));
                 answer(session, stream)
             },
         );
@@ -420,8 +420,8 @@ fn serve(session: &mut Session, place: &str) -> Outcome {
     each(
         || listener.accept().map(|(stream, _)| stream),
         |stream| {
-            let _ = stream.set_read_timeout(Some(PATIENCE));
-            let _ = stream.set_write_timeout(Some(PATIENCE));
+            let _ = stream.set_read_timeout(Some(CLIENT_TIMEOUT));
+            let _ = stream.set_write_timeout(Some(CLIENT_TIMEOUT));
             answer(session, stream)
         },
     )

@@ -24,9 +24,9 @@ const OTHER: usize = 56;
 /// The most failures that are printed.
 const SHOWN: usize = 200;
 
-/// How much is asked.
+/// How much is printed.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct BlockOptions {
     /// `-b`, as often.
     pub blocks: u8,
     /// `-c`, as often.
@@ -38,8 +38,8 @@ pub struct Asked {
 }
 
 /// Walks the pool and prints what `-b` and `-c` ask for.
-pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
-    let verify = match asked.checksums {
+pub fn run(session: &mut Session, pool: &Arc<Pool>, wanted: BlockOptions) -> Outcome {
+    let verify = match wanted.checksums {
         0 => Verify::None,
         1 => Verify::Metadata,
         _ => Verify::All,
@@ -49,7 +49,11 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
         Verify::Metadata => "metadata checksums",
         Verify::All => "checksums",
     };
-    let leaks = if asked.no_leaks { "" } else { "nothing leaked" };
+    let leaks = if wanted.no_leaks {
+        ""
+    } else {
+        "nothing leaked"
+    };
     let to = match (what, leaks) {
         ("", "") => String::new(),
         ("", l) => format!(" to verify {l}"),
@@ -61,8 +65,8 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
         .line(format!("\nTraversing all blocks{to} ...\n"))?;
     let options = Options {
         verify,
-        space: !asked.no_leaks,
-        sectors: asked.blocks > 3,
+        space: !wanted.no_leaks,
+        sectors: wanted.blocks > 3,
         ..Options::default()
     };
     let progress = Progress::new(session, pool.spa().space().capacity);
@@ -70,9 +74,9 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
         .or_cannot(|| format!("cannot traverse '{}'", pool.name()))?;
     progress.end();
     let mut out = String::new();
-    let sound = summary(&mut out, pool, &report, asked);
-    if asked.blocks > 1 {
-        table(&mut out, &report.figures, asked);
+    let sound = summary(&mut out, pool, &report, wanted);
+    if wanted.blocks > 1 {
+        table(&mut out, &report.figures, wanted);
         histogram(&mut out, &report.figures);
     }
     session.ui.print(out)?;
@@ -173,7 +177,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 /// The first part. Returns whether the space maps match.
-fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool {
+fn summary(out: &mut String, pool: &Pool, report: &Report, wanted: BlockOptions) -> bool {
     failure_lines(out, report);
     let mut sound = true;
     if let Some(e) = &report.no_space {
@@ -185,9 +189,9 @@ fn summary(out: &mut String, pool: &Pool, report: &Report, asked: Asked) -> bool
     total_lines(out, report);
     classes(out, pool, report);
     out.push('\n');
-    embedded_lines(out, &report.figures, asked);
+    embedded_lines(out, &report.figures, wanted);
     ditto_lines(out, report);
-    let _ = asked.exact;
+    let _ = wanted.exact;
     indirect_lines(out, pool);
     out.push('\n');
     sound && report.failed == 0
@@ -241,14 +245,14 @@ fn total_lines(out: &mut String, report: &Report) {
 }
 
 /// Blocks that are embedded in their pointers.
-fn embedded_lines(out: &mut String, figures: &Figures, asked: Asked) {
+fn embedded_lines(out: &mut String, figures: &Figures, wanted: BlockOptions) {
     let embedded = figures.totals.embedded;
     if embedded > 0 {
         let _ = writeln!(
             out,
             "\tadditional, non-pointer bps of type 0: {embedded:>10}"
         );
-        if asked.blocks > 2 {
+        if wanted.blocks > 2 {
             out.push_str("\t number of (compressed) bytes:  number of bps\n");
             super::histogram::lines(out, "\t\t\t", &figures.embedded, 0);
         }
@@ -420,11 +424,11 @@ fn row(out: &mut String, stat: &Stat, total: &Stat, name: &str) {
 fn sectors(
     out: &mut String,
     figures: &Figures,
-    asked: Asked,
+    wanted: BlockOptions,
     (row, level): (Option<usize>, Option<usize>),
 ) {
     let asize = row.map_or(figures.totals.all.asize, |r| figures.row(r, level).asize);
-    if asked.blocks < 4 || asize == 0 {
+    if wanted.blocks < 4 || asize == 0 {
         return;
     }
     let counts = figures.sectors(row, level);
@@ -452,7 +456,7 @@ fn metadata(figures: &Figures) -> Stat {
     sum
 }
 
-fn table(out: &mut String, figures: &Figures, asked: Asked) {
+fn table(out: &mut String, figures: &Figures, wanted: BlockOptions) {
     out.push_str("Blocks\tLSIZE\tPSIZE\tASIZE\t  avg\t comp\t%Total\tType\n");
     let total = &figures.totals.all;
     for i in 0..=OTHER {
@@ -463,7 +467,7 @@ fn table(out: &mut String, figures: &Figures, asked: Asked) {
             i => object_type::title(u8::try_from(i).unwrap_or(0)),
         };
         let sum = figures.row(i, None);
-        if asked.blocks > 2 && sum.blocks > 0 {
+        if wanted.blocks > 2 && sum.blocks > 0 {
             let levels: Vec<usize> = (0..8)
                 .filter(|l| figures.row(i, Some(*l)).blocks > 0)
                 .collect();
@@ -471,15 +475,15 @@ fn table(out: &mut String, figures: &Figures, asked: Asked) {
                 for l in levels.iter().rev() {
                     let text = format!("    L{l} {name}");
                     row(out, &figures.row(i, Some(*l)), total, &text);
-                    sectors(out, figures, asked, (Some(i), Some(*l)));
+                    sectors(out, figures, wanted, (Some(i), Some(*l)));
                 }
             }
         }
         row(out, &sum, total, name);
-        sectors(out, figures, asked, (Some(i), None));
+        sectors(out, figures, wanted, (Some(i), None));
     }
     row(out, total, total, "Total");
-    sectors(out, figures, asked, (None, None));
+    sectors(out, figures, wanted, (None, None));
     row(out, &metadata(figures), total, "Metadata Total");
 }
 

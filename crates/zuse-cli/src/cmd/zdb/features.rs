@@ -80,7 +80,7 @@ impl Users {
     ///
     /// # Errors
     /// A removed vdev's attributes cannot be read.
-    pub fn judge(mut self, pool: &Arc<Pool>, out: &mut String) -> Result<bool> {
+    pub fn compare(mut self, pool: &Arc<Pool>, out: &mut String) -> Result<bool> {
         for _ in super::livelists::deleted(pool)? {
             add(&mut self, LIVELIST);
         }

@@ -15,7 +15,7 @@ use crate::error::{CommandError, Outcome, host_error_text};
 use crate::session::Session;
 
 /// Which parts of the labels are printed.
-pub struct Asked {
+pub struct LabelOptions {
     /// Equal labels once; from 3 on each.
     pub level: u8,
     /// Their uberblocks as well: equal ones once; from 2 on also unused slots; from 3 on each.
@@ -25,8 +25,8 @@ pub struct Asked {
 }
 
 /// Prints the labels of a device.
-pub fn run(session: &mut Session, path: &Path, asked: Asked) -> Outcome {
-    let Asked { level, rings, .. } = asked;
+pub fn run(session: &mut Session, path: &Path, options: LabelOptions) -> Outcome {
+    let LabelOptions { level, rings, .. } = options;
     let device = match FileDevice::open(path, zuse::DeviceAccess::Probe) {
         Ok(device) => device,
         Err(e) => {
@@ -44,7 +44,7 @@ pub fn run(session: &mut Session, path: &Path, asked: Asked) -> Outcome {
     for (i, slot) in labels.slots().iter().enumerate() {
         let Ok(content) = slot else {
             failed += 1;
-            if !asked.no_config {
+            if !options.no_config {
                 // The device is too short for this label.
                 let is_short = label_offset(device.size(), i) + LABEL_SIZE > device.size();
                 let what = if is_short { "read" } else { "unpack" };
@@ -69,7 +69,7 @@ pub fn run(session: &mut Session, path: &Path, asked: Asked) -> Outcome {
         let Some((config, at)) = seen.iter().find(|(_, at)| at.contains(&i)) else {
             continue;
         };
-        let shown = !asked.no_config && (level > 2 || at.first() == Some(&i));
+        let shown = !options.no_config && (level > 2 || at.first() == Some(&i));
         let uberblocks = found.text(i, rings);
         if shown || !uberblocks.is_empty() {
             let rule = "-".repeat(36);

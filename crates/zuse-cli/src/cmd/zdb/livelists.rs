@@ -70,7 +70,7 @@ fn live_blocks(pool: &Arc<Pool>, slabs: &[Slabs], out: &mut String) -> Result<Bl
     let mut blocks = Blocks::new();
     for sublist in sublists(pool)? {
         let entries = PointerList::open(pool.spa().mos(), sublist)?.all()?;
-        let (live, unmatched) = settled(&entries);
+        let (live, unmatched) = live_and_unmatched(&entries);
         for dva in live
             .iter()
             .flat_map(|bp| bp.dvas().map(|dva| (dva, bp.logical_birth())))
@@ -95,7 +95,9 @@ fn live_blocks(pool: &Arc<Pool>, slabs: &[Slabs], out: &mut String) -> Result<Bl
 
 /// The result of a list's entries, read from new to old: blocks that are allocated and not freed
 /// later. Also how often a block is freed that was not allocated.
-fn settled(entries: &[(BlockPointer, bool)]) -> (Vec<&BlockPointer>, Vec<(&BlockPointer, usize)>) {
+fn live_and_unmatched(
+    entries: &[(BlockPointer, bool)],
+) -> (Vec<&BlockPointer>, Vec<(&BlockPointer, usize)>) {
     let mut freed: BTreeMap<(u32, u64), Vec<&BlockPointer>> = BTreeMap::new();
     let mut live = Vec::new();
     for (bp, is_free) in entries.iter().rev() {

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use zuse::tools::Layers as _;
-use zuse::{LogItem, ObjectId, Pool};
+use zuse::tools::LogItem;
+use zuse::{ObjectId, Pool};
 use zuse_format::zil::{Body, Create, Record, ZilHeader};
 use zuse_format::{BlockPointer, BpKind, FormatError};
 

@@ -23,7 +23,7 @@ const LOG_FEATURE: &str = "com.delphix:log_spacemap";
 const PIECE: u64 = 1 << 20;
 /// What is printed.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct MetaslabOptions {
     /// Histograms.
     pub histograms: bool,
     /// Entries of the maps.
@@ -198,32 +198,32 @@ pub fn groups(pool: &Pool, special: bool) -> Result<Vec<Group>> {
 }
 
 /// Prints all metaslabs.
-pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
-    let text = text(pool, asked)
+pub fn run(session: &mut Session, pool: &Arc<Pool>, options: MetaslabOptions) -> Outcome {
+    let text = text(pool, options)
         .or_cannot(|| format!("cannot read the metaslabs of '{}'", pool.name()))?;
     session.ui.print(text)?;
     Ok(())
 }
 
-fn text(pool: &Arc<Pool>, asked: Asked) -> Result<String> {
+fn text(pool: &Arc<Pool>, options: MetaslabOptions) -> Result<String> {
     let mut out = String::from("\nMetaslabs:\n");
     for vdev in &slabs(pool)? {
-        one_vdev(&mut out, pool, vdev, asked)?;
+        one_vdev(&mut out, pool, vdev, options)?;
     }
     Ok(out)
 }
 
 /// Prints the logs of space maps.
-pub fn run_logs(session: &mut Session, pool: &Arc<Pool>, asked: Asked) -> Outcome {
+pub fn run_logs(session: &mut Session, pool: &Arc<Pool>, options: MetaslabOptions) -> Outcome {
     let mut text = String::new();
     slabs(pool)
-        .and_then(|all| logs(&mut text, pool, &all, asked))
+        .and_then(|all| logs(&mut text, pool, &all, options))
         .or_cannot(|| format!("cannot read the logs of space maps of '{}'", pool.name()))?;
     session.ui.print(text)?;
     Ok(())
 }
 
-fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, asked: Asked) -> Result<()> {
+fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, options: MetaslabOptions) -> Result<()> {
     let bias = match vdev.class {
         VdevClass::Log => "log",
         VdevClass::Special => "special",
@@ -264,7 +264,7 @@ fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, asked: Asked) -> Result
             nicenum(free)
         );
         if let Some(map) = &map {
-            if asked.histograms
+            if options.histograms
                 && let Some(row) = &map.histogram
             {
                 let _ = writeln!(
@@ -275,7 +275,7 @@ fn one_vdev(out: &mut String, pool: &Pool, vdev: &Slabs, asked: Asked) -> Result
                 histogram::lines(out, "\t\t\t", row, vdev.ashift as usize);
             }
             map_lines(out, *object, map);
-            if asked.entries {
+            if options.entries {
                 entries(out, pool, *object, geometry, false)?;
             }
         }
@@ -420,7 +420,7 @@ pub fn each_logged(
     Ok(())
 }
 
-fn logs(out: &mut String, pool: &Arc<Pool>, all: &[Slabs], asked: Asked) -> Result<()> {
+fn logs(out: &mut String, pool: &Arc<Pool>, all: &[Slabs], options: MetaslabOptions) -> Result<()> {
     let Some(logs) = logs_of(pool)? else {
         return Ok(());
     };
@@ -429,7 +429,7 @@ fn logs(out: &mut String, pool: &Arc<Pool>, all: &[Slabs], asked: Asked) -> Resu
     for (txg, object) in &logs {
         let _ = writeln!(out, "Log Spacemap object {object} txg {txg}");
         map_lines(out, *object, &header(pool, *object)?);
-        if asked.entries {
+        if options.entries {
             entries(out, pool, *object, geometry, true)?;
         }
     }

@@ -38,8 +38,8 @@ pub struct Directory {
     pub object: u64,
 }
 
-/// The options.
-pub struct Asked<'a> {
+/// What is printed, and how.
+pub struct ObjectOptions<'a> {
     /// Pool or dataset.
     pub what: &'a str,
     /// Only these objects.
@@ -58,14 +58,14 @@ struct Wrong {
 }
 
 /// Prints datasets, from level 2 on with their objects.
-pub fn run(session: &mut Session, pool: &Arc<Pool>, asked: &Asked<'_>) -> Outcome {
+pub fn run(session: &mut Session, pool: &Arc<Pool>, options: &ObjectOptions<'_>) -> Outcome {
     let mut wrong = Wrong::default();
-    if asked.what == pool.name() {
-        whole_pool(session, pool, asked, &mut wrong)?;
+    if options.what == pool.name() {
+        whole_pool(session, pool, options, &mut wrong)?;
     } else {
-        let name = asked.what.strip_suffix('/').unwrap_or(asked.what);
+        let name = options.what.strip_suffix('/').unwrap_or(options.what);
         let found = find(pool, name).map_err(|e| not_held(name, &e, 1))?;
-        one(session, pool, &found, asked, &mut wrong)?;
+        one(session, pool, &found, options, &mut wrong)?;
     }
     let code = match (wrong.objects > 0, wrong.features) {
         (true, _) => 3,
@@ -117,21 +117,21 @@ pub fn find(pool: &Arc<Pool>, name: &str) -> Result<Found> {
 fn whole_pool(
     session: &mut Session,
     pool: &Arc<Pool>,
-    asked: &Asked<'_>,
+    options: &ObjectOptions<'_>,
     wrong: &mut Wrong,
 ) -> Outcome {
     let cannot = || format!("cannot read '{}'", pool.name());
-    let style = asked.style;
-    let some = !asked.ranges.is_empty();
+    let style = options.style;
+    let some = !options.ranges.is_empty();
     if style.level > 2 && !some {
-        let maps = metaslabs::Asked {
+        let maps = metaslabs::MetaslabOptions {
             histograms: false,
             entries: style.level > 5,
         };
         metaslabs::run(session, pool, maps)?;
         metaslabs::run_logs(session, pool, maps)?;
     }
-    own_objects(session, pool, asked, wrong)?;
+    own_objects(session, pool, options, wrong)?;
     if some {
         return Ok(());
     }
@@ -147,14 +147,14 @@ fn whole_pool(
         session,
         pool,
         (root, &pool.name()),
-        asked,
+        options,
         &mut users,
         wrong,
     )?;
     let text = origin(pool, root, style).or_cannot(cannot)?;
     session.ui.print(text)?;
     let mut text = String::new();
-    wrong.features |= !users.judge(pool, &mut text).or_cannot(cannot)?;
+    wrong.features |= !users.compare(pool, &mut text).or_cannot(cannot)?;
     session.ui.print(text)?;
     Ok(())
 }
@@ -178,7 +178,7 @@ pub fn checkpoint(pool: &Arc<Pool>, out: &mut String) -> Result<()> {
 fn own_objects(
     session: &mut Session,
     pool: &Arc<Pool>,
-    asked: &Asked<'_>,
+    options: &ObjectOptions<'_>,
     wrong: &mut Wrong,
 ) -> Outcome {
     let mos = pool.spa().mos().clone();
@@ -187,15 +187,15 @@ fn own_objects(
     let root = pool.uberblock().root;
     let mut line = format!(
         "Dataset mos [META], ID 0, cr_txg 4, {}, {} objects",
-        asked.style.number(used),
+        options.style.number(used),
         root.fill()
     );
-    if asked.style.level > 3 {
+    if options.style.level > 3 {
         let _ = write!(line, ", rootbp {}", pointer::full(&root));
     }
     session.ui.line(line)?;
-    if asked.style.level > 1 || !asked.ranges.is_empty() {
-        wrong.objects += table(session, &mos, asked)?;
+    if options.style.level > 1 || !options.ranges.is_empty() {
+        wrong.objects += table(session, &mos, options)?;
     }
     Ok(())
 }
@@ -271,7 +271,7 @@ fn tree(
     session: &mut Session,
     pool: &Arc<Pool>,
     (object, name): (u64, &str),
-    asked: &Asked<'_>,
+    options: &ObjectOptions<'_>,
     users: &mut Users,
     wrong: &mut Wrong,
 ) -> Outcome {
@@ -287,7 +287,7 @@ fn tree(
     for (child, number) in names(&mos, dir.child_map).or_cannot(cannot)? {
         if !child.starts_with('$') {
             let full = format!("{name}/{child}");
-            tree(session, pool, (number, &full), asked, users, wrong)?;
+            tree(session, pool, (number, &full), options, users, wrong)?;
         }
     }
     if dir.head_dataset == 0 {
@@ -310,7 +310,7 @@ fn tree(
     });
     for found in &all {
         users.dataset(pool, found).or_cannot(cannot)?;
-        one(session, pool, found, asked, wrong)?;
+        one(session, pool, found, options, wrong)?;
     }
     Ok(())
 }
@@ -333,10 +333,10 @@ fn one(
     session: &mut Session,
     pool: &Arc<Pool>,
     found: &Found,
-    asked: &Asked<'_>,
+    options: &ObjectOptions<'_>,
     wrong: &mut Wrong,
 ) -> Outcome {
-    let style = asked.style;
+    let style = options.style;
     let cannot = || format!("cannot open '{}'", found.name);
     let mos = pool.spa().mos();
     let phys = dataset_phys(mos, found.object).or_cannot(cannot)?;
@@ -372,9 +372,9 @@ fn one(
             return Ok(());
         }
     };
-    let some = !asked.ranges.is_empty();
-    let level = asked.logs.max(style.level);
-    if (asked.logs > 0 || style.level > 1) && !some && !found.is_snapshot {
+    let some = !options.ranges.is_empty();
+    let level = options.logs.max(style.level);
+    if (options.logs > 0 || style.level > 1) && !some && !found.is_snapshot {
         let header = ZilHeader::parse(&objset.zil_header());
         let text = logs::beside(pool, found.object, &header, level).or_cannot(cannot)?;
         session.ui.print(text)?;
@@ -394,7 +394,7 @@ fn one(
         }
     }
     if style.level > 1 || some {
-        wrong.objects += table(session, &objset, asked)?;
+        wrong.objects += table(session, &objset, options)?;
     }
     Ok(())
 }
@@ -512,12 +512,12 @@ fn origin(pool: &Arc<Pool>, root: u64, style: Style) -> Result<Vec<u8>> {
 }
 
 /// Prints the objects of an object set. Returns how many are inconsistent.
-fn table(session: &mut Session, objset: &Arc<Objset>, asked: &Asked<'_>) -> Outcome<u64> {
+fn table(session: &mut Session, objset: &Arc<Objset>, options: &ObjectOptions<'_>) -> Outcome<u64> {
     let cannot = || format!("cannot read the objects of {}", objset.place());
-    let style = asked.style;
+    let style = options.style;
     let mut table = Table::new(objset);
-    if !asked.ranges.is_empty() {
-        for range in asked.ranges {
+    if !options.ranges.is_empty() {
+        for range in options.ranges {
             range.print(session, objset, &mut table, style)?;
         }
         session.ui.line("")?;

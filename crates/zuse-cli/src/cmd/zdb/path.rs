@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use zuse::{Credentials, FileSystem, Pool};
+use zuse::tools::{FileSystem, Layers as _};
+use zuse::{Credentials, Pool};
 
 use super::Style;
 use super::object::Table;

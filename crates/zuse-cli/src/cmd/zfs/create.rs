@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use zuse::DatasetKind;
 
 use crate::args::{Unfit, no_duplicates, pair, size};
 use crate::error::{CommandError, Explain, Meaning, Outcome, explain};
@@ -159,8 +160,12 @@ impl Create {
             self.announce(session, !missing.is_empty())?;
         }
         if self.dry_run {
+            let kind = match self.volume {
+                Some(_) => DatasetKind::Volume,
+                None => DatasetKind::Filesystem,
+            };
             return pool
-                .check_new_properties(&self.options, self.volume.is_some())
+                .check_new_properties(kind, &self.options)
                 .map_err(|e| explain(&format!("cannot verify '{name}'"), &e, false).into());
         }
         for above in missing.iter().rev() {

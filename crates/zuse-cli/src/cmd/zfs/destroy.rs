@@ -1,9 +1,9 @@
 //! `zfs destroy`
 
 use clap::Args;
-use zuse::DestroyOptions;
 use zuse::Recursion;
 use zuse::tools::Layers as _;
+use zuse::{DestroyOptions, ListedKinds};
 
 use crate::automount;
 use crate::error::{CommandError, Explain, Meaning, Outcome, Stop, explain};
@@ -193,7 +193,7 @@ impl Destroy {
         let recursive = self.recursive || self.clones;
         let depth = if recursive { None } else { Some(0) };
         let heads = pool
-            .list(dataset, depth, false)
+            .list(dataset, depth, ListedKinds::HEADS)
             .or_cannot(|| format!("cannot open '{dataset}'"))?;
         let mut chosen: Vec<Vec<String>> = Vec::new();
         for head in &heads {

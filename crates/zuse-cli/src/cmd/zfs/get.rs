@@ -56,10 +56,10 @@ impl Get {
             names => Some(properties(names, canonical)?),
         };
         // An owner is printed as it was requested: by name or by number.
-        let mut asked = Asked::new();
+        let mut requested = RequestedNames::new();
         for name in list(&self.properties) {
             if zuse::OwnerProperty::split(&name).is_some() {
-                asked.entry(canonical(&name)?).or_default().push(name);
+                requested.entry(canonical(&name)?).or_default().push(name);
             }
         }
         let fields = self.fields()?;
@@ -82,7 +82,7 @@ impl Get {
         if rows.is_empty() && self.scope.datasets.is_empty() {
             return Ok(());
         }
-        self.print_table(session, &rows, &fields, &asked)
+        self.print_table(session, &rows, &fields, &requested)
     }
 
     /// The fields of a line.
@@ -141,7 +141,7 @@ impl Get {
         session: &mut Session,
         rows: &[DatasetRow],
         fields: &[String],
-        asked: &Asked,
+        requested: &RequestedNames,
     ) -> Outcome {
         let exact = self.is_exact();
         let width = value_width(rows, exact);
@@ -164,7 +164,7 @@ impl Get {
             lines,
             style,
             |(row, at, (name, cell)), i| match field(i) {
-                "property" => as_asked(asked, row, at).into(),
+                "property" => requested_name(requested, row, at).into(),
                 field => field_text(field, row, name, cell.as_ref(), exact),
             },
             &mut |some| session.ui.print(some),
@@ -174,14 +174,14 @@ impl Get {
 }
 
 /// The names of owners' properties as they were requested, by their canonical names.
-type Asked = HashMap<String, Vec<String>>;
+type RequestedNames = HashMap<String, Vec<String>>;
 
 /// The name of a cell as it was requested: one owner may have been named in several ways.
-fn as_asked<'a>(asked: &'a Asked, row: &'a DatasetRow, at: usize) -> &'a str {
+fn requested_name<'a>(requested: &'a RequestedNames, row: &'a DatasetRow, at: usize) -> &'a str {
     let Some((name, _)) = row.cells.get(at) else {
         return "";
     };
-    let Some(all) = asked.get(name.as_ref()) else {
+    let Some(all) = requested.get(name.as_ref()) else {
         return name;
     };
     let earlier = row.cells.iter().take(at).filter(|(n, _)| n == name).count();

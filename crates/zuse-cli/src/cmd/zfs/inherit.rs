@@ -1,8 +1,8 @@
 //! `zfs inherit`
 
 use clap::Args;
-use zuse::DatasetKind;
 use zuse::property_table::{self as table, dataset_property, is_user_property};
+use zuse::{DatasetKind, ListedKinds};
 
 use crate::automount;
 use crate::error::{CommandError, Explain, Outcome};
@@ -81,7 +81,7 @@ impl Inherit {
             self.check_kind(&pool, name)?;
             let depth = if self.recursive { None } else { Some(0) };
             for found in pool
-                .list(name, depth, false)
+                .list(name, depth, ListedKinds::HEADS)
                 .or_cannot(|| format!("cannot open '{name}'"))?
             {
                 let dataset = pool

@@ -362,7 +362,10 @@ impl ChangeKey {
         }
         let interruption = session.interruption()?;
         let go_on = || !interruption.is_wanted();
-        pool.change_key_while(name, &key, (format, rounds, &location), &go_on)
+        let mut change = zuse::KeyChange::new(&key, format);
+        change.rounds = rounds;
+        change.location = &location;
+        pool.change_key_while(name, &change, &go_on)
             .map_err(|e| fail(&e))?;
         session.log(&pool);
         Ok(())

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use clap::Args;
-use zuse::{Credentials, FileSystem};
+use zuse::Credentials;
+use zuse::tools::{FileSystem, Layers as _};
 use zuse_zpl::{SETTABLE_FLAGS, Znode, flags, mode};
 
 use crate::cmd::ls::{missing, place};

@@ -67,18 +67,18 @@ impl Upgrade {
         } else {
             self.filesystems.clone()
         };
-        let mut tally = Tally::default();
+        let mut counts = Counts::default();
         for root in &roots {
             let below = self.all || self.recursive;
-            match tally.upgrade(session, root, below, to) {
+            match counts.upgrade(session, root, below, to) {
                 Err(Stop::Failed(e)) => {
                     crate::say_error(&mut session.ui, &e);
-                    tally.failed = true;
+                    counts.failed = true;
                 }
                 result => result?,
             }
         }
-        let Tally { done, same, failed } = tally;
+        let Counts { done, same, failed } = counts;
         session.ui.line(format!("{done} filesystems upgraded"))?;
         if same > 0 {
             session
@@ -94,14 +94,14 @@ impl Upgrade {
 
 /// The results for the named filesystems.
 #[derive(Default)]
-struct Tally {
+struct Counts {
     done: u64,
     /// They had the version already.
     same: u64,
     failed: bool,
 }
 
-impl Tally {
+impl Counts {
     /// Upgrades a filesystem, and those below it if requested.
     fn upgrade(&mut self, session: &mut Session, root: &str, below: bool, to: u64) -> Outcome {
         if let Some(why) = super::not_a_dataset(root) {

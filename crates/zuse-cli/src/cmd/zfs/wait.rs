@@ -5,6 +5,7 @@ use clap::Args;
 use crate::args::parts;
 use crate::error::{CommandError, Explain, Outcome};
 use crate::session::{Need, Session};
+use zuse::tools::Layers as _;
 
 /// Wait until a filesystem's removed files are freed
 #[derive(Args, Debug)]

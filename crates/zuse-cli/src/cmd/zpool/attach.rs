@@ -18,7 +18,7 @@ pub struct Attach {
     /// Take the new device even if it holds other data
     #[arg(short)]
     force: bool,
-    /// Rebuild it sequentially. Here it is resilvered in any case, which proves each block
+    /// Rebuild it sequentially. Here it is resilvered in any case, which verifies each block
     #[arg(short)]
     sequential: bool,
     /// Wait until it is filled

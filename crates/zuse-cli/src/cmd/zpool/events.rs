@@ -13,7 +13,7 @@ use crate::forward;
 use crate::session::{Need, Session};
 
 /// How long a follower waits before it checks whether its client still exists.
-const PATIENCE: Duration = Duration::from_millis(250);
+const CLIENT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Show what has happened to pools
 ///
@@ -130,18 +130,18 @@ impl Events {
         let interruption = session.interruption()?;
         let mut last = 0;
         loop {
-            let heard = match self.follow {
-                true => events.wait_after(last, PATIENCE),
+            let batch = match self.follow {
+                true => events.wait_after(last, CLIENT_CHECK_INTERVAL),
                 false => events.after(last),
             };
-            for event in &heard.events {
+            for event in &batch.events {
                 last = event.eid;
                 let text = EventText::from(event);
                 let text = text.text(self.verbose, self.scripted);
                 session.ui.print(text)?;
             }
             session.ui.flush()?;
-            if !self.follow || heard.over || interruption.is_wanted() {
+            if !self.follow || batch.ended || interruption.is_wanted() {
                 return Ok(());
             }
         }

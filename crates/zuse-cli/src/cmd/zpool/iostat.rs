@@ -66,13 +66,13 @@ pub struct Iostat {
 }
 
 /// The operands of the command.
-struct Asked {
+struct Operands {
     pools: Vec<String>,
     /// Vdevs of these pools, each with whether it was found. Empty: the pools themselves.
     vdevs: Vec<(String, bool)>,
 }
 
-impl Asked {
+impl Operands {
     fn parse(words: &[String], session: &Session) -> Outcome<Self> {
         let known = session.pool_names()?;
         let pools: Vec<String> = match words.first() {
@@ -156,21 +156,21 @@ impl Iostat {
     pub fn run(mut self, session: &mut Session) -> Outcome {
         session.look_in(&self.devices.devices);
         let mut repeat = Repeat::take(&mut self.words)?;
-        let mut asked = Asked::parse(&self.words, session)?;
+        let mut operands = Operands::parse(&self.words, session)?;
         let mut before: Vec<(PoolRow, Vec<Line>)> = Vec::new();
         loop {
-            let rows = ask(session, &asked.pools, Some(&[]))?;
+            let rows = ask(session, &operands.pools, Some(&[]))?;
             if rows.is_empty() {
                 return Err(CommandError::new("no pools available").into());
             }
             let now: Vec<(PoolRow, Vec<Line>)> = rows
                 .into_iter()
                 .map(|row| {
-                    let lines = self.lines(&row, &mut asked);
+                    let lines = self.lines(&row, &mut operands);
                     (row, lines)
                 })
                 .collect();
-            asked.check()?;
+            operands.check()?;
             if !before.is_empty() || !self.skip_first || !repeat.repeats() {
                 let text = self.report(&now, &before, repeat.shown() == 0)?;
                 session.ui.print(text)?;
@@ -183,11 +183,11 @@ impl Iostat {
         }
     }
 
-    fn lines(&self, pool: &PoolRow, asked: &mut Asked) -> Vec<Line> {
-        if !asked.vdevs.is_empty() {
+    fn lines(&self, pool: &PoolRow, operands: &mut Operands) -> Vec<Line> {
+        if !operands.vdevs.is_empty() {
             let mut out = Vec::new();
             for child in &pool.vdevs.children {
-                self.chosen_lines(child, asked, &mut out);
+                self.chosen_lines(child, operands, &mut out);
             }
             return out;
         }
@@ -216,8 +216,8 @@ impl Iostat {
     }
 
     /// The lines of the requested vdevs, here and below; with -v also those below one of them.
-    fn chosen_lines(&self, vdev: &VdevRow, asked: &mut Asked, out: &mut Vec<Line>) {
-        if asked.names(vdev) {
+    fn chosen_lines(&self, vdev: &VdevRow, operands: &mut Operands, out: &mut Vec<Line>) {
+        if operands.names(vdev) {
             out.push(self.line(vdev, 0));
             if self.verbose {
                 for child in &vdev.children {
@@ -227,7 +227,7 @@ impl Iostat {
             }
         }
         for child in &vdev.children {
-            self.chosen_lines(child, asked, out);
+            self.chosen_lines(child, operands, out);
         }
     }
 

@@ -83,12 +83,12 @@ pub fn ask_for(
     properties: Option<&[String]>,
     details: Details,
 ) -> Outcome<Vec<PoolRow>> {
-    let asked = ask_each(session, pools, properties, details)?;
-    Ok(asked.rows)
+    let replies = ask_each(session, pools, properties, details)?;
+    Ok(replies.rows)
 }
 
 /// The pools that answered.
-pub struct Asked {
+pub struct Replies {
     /// Their rows.
     pub rows: Vec<PoolRow>,
     /// Another one did not, and an error was printed about it.
@@ -101,7 +101,7 @@ pub fn ask_each(
     pools: &[String],
     properties: Option<&[String]>,
     details: Details,
-) -> Outcome<Asked> {
+) -> Outcome<Replies> {
     let names = if pools.is_empty() {
         session.pool_names()?
     } else {
@@ -131,7 +131,7 @@ pub fn ask_each(
     // The others are printed, and the command fails all the same.
     session.worst = session.worst.max(failed.unwrap_or(0));
     let failed = failed.is_some();
-    Ok(Asked { rows, failed })
+    Ok(Replies { rows, failed })
 }
 
 impl List {
@@ -140,13 +140,13 @@ impl List {
         session.look_in(&self.devices.devices);
         let mut repeat = Repeat::take(&mut self.pools)?;
         let columns = properties(&self.output, canonical)?;
-        let mut asked = columns.clone();
+        let mut wanted = columns.clone();
         if self.json && self.verbose {
             let more = list(DEFAULT).into_iter().filter(|n| !columns.contains(n));
-            asked.extend(more);
+            wanted.extend(more);
         }
         loop {
-            let mut rows = ask(session, &self.pools, Some(&asked))?;
+            let mut rows = ask(session, &self.pools, Some(&wanted))?;
             rows.iter_mut().for_each(|row| self.names.put_on(row));
             self.report(session, &columns, &rows)?;
             repeat.show(session)?;

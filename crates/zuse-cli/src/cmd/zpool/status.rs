@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use zuse::dedup::Histogram;
 
-use super::list::{Asked, ask_each, json_key};
+use super::list::{Replies, ask_each, json_key};
 use super::repeat::{Repeat, Stamp, VdevNames};
 use crate::error::{CommandError, Outcome};
 use crate::json::{Json, envelope};
@@ -95,10 +95,13 @@ impl Status {
             lost: self.verbose,
         };
         loop {
-            let mut asked = ask_each(session, &self.pools, Some(&[]), details)?;
-            let found = !asked.rows.is_empty();
-            asked.rows.iter_mut().for_each(|row| self.names.put_on(row));
-            self.report(session, asked)?;
+            let mut replies = ask_each(session, &self.pools, Some(&[]), details)?;
+            let found = !replies.rows.is_empty();
+            replies
+                .rows
+                .iter_mut()
+                .for_each(|row| self.names.put_on(row));
+            self.report(session, replies)?;
             repeat.show(session)?;
             if !found && !self.json || !repeat.again(session)? {
                 return Ok(());
@@ -138,8 +141,8 @@ impl Status {
         Err(error.into())
     }
 
-    fn report(&self, session: &mut Session, asked: Asked) -> Outcome {
-        let Asked { mut rows, failed } = asked;
+    fn report(&self, session: &mut Session, replies: Replies) -> Outcome {
+        let Replies { mut rows, failed } = replies;
         if self.json {
             rows.retain(|row| !self.unhealthy || !is_well(row));
             rows.iter_mut().for_each(|row| self.narrow(row));

@@ -55,7 +55,7 @@ const PLAIN: WritePolicy = WritePolicy {
 /// A scan follows pointers in memory. They may be those of the txg that is being written, whose
 /// blocks are gathered for the devices. Such a block was taken for lost, with all that is below it.
 #[test]
-fn a_block_that_is_gathered_for_the_devices_is_proved_once_it_is_there() {
+fn a_block_that_is_gathered_for_the_devices_is_verified_once_it_is_there() {
     let (pool, dsl) = pool();
     let spa = dsl.spa().expect("open");
     let tx = spa.begin(0).expect("begun");
@@ -74,8 +74,8 @@ fn a_block_that_is_gathered_for_the_devices_is_proved_once_it_is_there() {
         block: 0,
         birth: 0,
     };
-    let proven = verifier.verify_pointers(&bp, name);
-    assert!(matches!(proven, VerifiedBlock::Good(bytes) if bytes == [7; 8192]));
+    let verified = verifier.verify_pointers(&bp, name);
+    assert!(matches!(verified, VerifiedBlock::Good(bytes) if bytes == [7; 8192]));
     assert!(verifier.end().0.is_empty());
     assert!(pool.synced_txg() >= Txg(bp.physical_birth()));
     pool.close(PoolState::Exported).expect("closed");

@@ -478,8 +478,8 @@ fn work(seed: u64) -> (Work, Arc<Noted>) {
     (work, log)
 }
 
-/// Does operations, and passes the state after a cut at each commit to `judge`.
-fn each_cut(seed: u64, judge: &mut dyn FnMut(&TestFs, &Noted)) {
+/// Does operations, and passes the state after a cut at each commit to `check`.
+fn each_cut(seed: u64, check: &mut dyn FnMut(&TestFs, &Noted)) {
     let (mut work, log) = work(seed);
     for _ in 0..4 {
         for _ in 0..work.below(60) {
@@ -502,7 +502,7 @@ fn each_cut(seed: u64, judge: &mut dyn FnMut(&TestFs, &Noted)) {
             }
         }
         log.commit(None).expect("durable");
-        judge(&work.t, &log);
+        check(&work.t, &log);
     }
 }
 

@@ -392,7 +392,7 @@ fn mode_and_acl_change_together() {
 }
 
 #[test]
-fn an_enforced_caller_is_judged_by_mode_and_sticky_bit() {
+fn an_enforced_caller_is_checked_by_mode_and_sticky_bit() {
     let t = TestFs::new();
     let top = t.fs.root().expect("root");
     let tmp = t.fs.mkdir(&root(), &top, b"tmp", 0o1777).expect("made");

@@ -12,7 +12,7 @@ fn a_block_that_a_list_frees_later_is_not_live() {
     let (a, b, c) = (block(0x1000), block(0x2000), block(0x3000));
     // `a` is freed and its place given out again; `c` was never allocated here.
     let entries = [(a, false), (b, false), (a, true), (a, false), (c, true)];
-    let (live, unmatched) = settled(&entries);
+    let (live, unmatched) = live_and_unmatched(&entries);
     let places: Vec<u64> = live.iter().map(|bp| bp.dva(0).offset()).collect();
     assert_eq!(places, [0x1000, 0x2000]);
     assert_eq!(unmatched.len(), 1);

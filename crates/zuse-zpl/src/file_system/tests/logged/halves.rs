@@ -98,7 +98,7 @@ fn no_cut_finds_an_attribute_neither_with_its_old_value_nor_with_the_new_one() {
         XattrPlace::Sa,
         XattrPlace::Dir,
     ];
-    let mut judged = 0;
+    let mut checked = 0;
     for (i, place) in (1u8..).zip(places) {
         work.t.backing.set_props(|p| p.xattr = place);
         let trees = cuts_within(&work, &log, |fs| {
@@ -106,7 +106,7 @@ fn no_cut_finds_an_attribute_neither_with_its_old_value_nor_with_the_new_one() {
                 .expect("set");
         });
         for tree in trees {
-            judged += 1;
+            checked += 1;
             let top = tree.root().expect("root");
             let file = tree.lookup(&who, &top, b"a").expect("there");
             let found = tree.get_xattr(&who, &file, b"user.a").ok();
@@ -117,7 +117,7 @@ fn no_cut_finds_an_attribute_neither_with_its_old_value_nor_with_the_new_one() {
             );
         }
     }
-    assert!(judged > 10, "{judged}");
+    assert!(checked > 10, "{checked}");
 }
 
 type Change<'a> = &'a dyn Fn(&Arc<FileSystem>);
