@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use zuse_base::sync::Mutex;
 
 use zuse::tools::{FileSystem, Layers as _};
-use zuse::{DatasetKind, DestroyOptions, ListedKinds, Mounts, Pool, Recursion};
+use zuse::{BusyMount, DatasetKind, DestroyOptions, ListedKinds, Mounts, Pool, Recursion};
 use zuse_base::tripwire::at;
 use zuse_base::{Errno, Error, Result};
 use zuse_fuse::MountError;
@@ -549,7 +549,7 @@ impl Mounts for PoolMounts {
         done
     }
 
-    fn before_destroy(&self, dataset: &str, force: bool) -> Result<()> {
+    fn before_destroy(&self, dataset: &str, busy: BusyMount) -> Result<()> {
         if let Some((head, name)) = dataset.split_once('@') {
             for server in self.servers() {
                 server.snapshot_going(head, name.as_bytes());
@@ -560,6 +560,7 @@ impl Mounts for PoolMounts {
             .into_iter()
             .filter(|s| s.dataset() == dataset)
             .collect();
+        let force = busy == BusyMount::Detach;
         roots.iter().try_for_each(|server| self.end(server, force))
     }
 

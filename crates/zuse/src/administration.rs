@@ -9,7 +9,7 @@ use zuse_pool::{VdevWorkKind, VdevWorkOrder};
 use zuse_vdev::VdevState;
 
 use crate::property::parse;
-use crate::{DestroyOptions, Pool, Recursion};
+use crate::{BusyMount, DestroyOptions, Pool, Recursion};
 
 /// A tag on a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,7 +271,7 @@ impl Pool {
             .collect();
         if let Some(mounts) = self.mounts() {
             for name in names {
-                mounts.before_destroy(name, force)?;
+                mounts.before_destroy(name, BusyMount::of(force))?;
             }
         }
         self.dsl().destroy_all(&specs, false, defer)?;

@@ -14,7 +14,7 @@ use zuse_zpl::{CaseSensitivity, FormatOptions, PoolFeatures};
 use crate::backing::pool_features;
 use crate::owner_property::OwnerProperty;
 use crate::property::parse;
-use crate::{Mounts, Pool, Recursion};
+use crate::{BusyMount, Mounts, Pool, Recursion};
 
 /// A filesystem, volume or snapshot of an open pool.
 #[derive(Clone)]
@@ -402,7 +402,7 @@ impl Pool {
         if from.contains('@')
             && let Some(mounts) = self.mounts()
         {
-            mounts.before_destroy(from, true)?;
+            mounts.before_destroy(from, BusyMount::Detach)?;
         }
         self.dsl().rename(from, to, recursion.is_below())?;
         self.notify_mounts(|m| m.renamed(from, to));
@@ -441,7 +441,7 @@ impl Pool {
         let mounts = self.mounts();
         if let Some(mounts) = &mounts {
             for name in &newer {
-                mounts.before_destroy(name, true)?;
+                mounts.before_destroy(name, BusyMount::Detach)?;
             }
         }
         let done = match &mounts {

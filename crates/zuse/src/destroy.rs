@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use zuse_base::Result;
 
-use crate::{ListedKinds, Pool, Recursion};
+use crate::{BusyMount, ListedKinds, Pool, Recursion};
 
 /// How to destroy datasets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Pool {
         match self.mounts() {
             Some(mounts) => {
                 for name in &all {
-                    mounts.before_destroy(name, force)?;
+                    mounts.before_destroy(name, BusyMount::of(force))?;
                 }
                 let names_of: Vec<&str> = all.iter().map(String::as_str).collect();
                 mounts.while_suspended(&names_of, &mut || {

@@ -121,7 +121,7 @@ pub use device::{ClearLabels, DeviceUse, ImportedPool};
 pub use encryption::{KeyChange, KeyRequest, key_format, received_key_request, root_key_request};
 pub use exchange::{AttachOptions, Spare};
 pub use import::{Access as PoolAccess, Search};
-pub use mounts::Mounts;
+pub use mounts::{BusyMount, Mounts};
 pub use open_options::OpenOptions;
 pub use owner_property::{OwnerProperty, SpaceRow};
 pub use pool::{Pool, TemporaryProperties};

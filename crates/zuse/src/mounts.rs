@@ -7,6 +7,25 @@ use zuse_base::Result;
 
 use crate::Recursion;
 
+/// What happens to a mount that is in use when its dataset is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusyMount {
+    /// It stays, and the call is refused.
+    Refuse,
+    /// It is detached, and its users get errors.
+    Detach,
+}
+
+impl BusyMount {
+    /// [`Self::Detach`] if `force` is true.
+    pub(crate) fn of(force: bool) -> Self {
+        match force {
+            true => Self::Detach,
+            false => Self::Refuse,
+        }
+    }
+}
+
 /// Mounted file systems of a pool. All names are full dataset or snapshot names.
 pub trait Mounts: Send + Sync {
     /// Where a dataset is mounted, if it is.
@@ -31,8 +50,8 @@ pub trait Mounts: Send + Sync {
     /// be inside a snapshot any more.
     ///
     /// # Errors
-    /// `Refused(BUSY)` unless `force`.
-    fn before_destroy(&self, dataset: &str, force: bool) -> Result<()>;
+    /// `Refused(BUSY)` for a mount in use with [`BusyMount::Refuse`].
+    fn before_destroy(&self, dataset: &str, busy: BusyMount) -> Result<()>;
 
     /// Frees removed files that a mount of the dataset would free a moment later.
     fn free_removed(&self, dataset: &str, recursion: Recursion);
