@@ -330,6 +330,18 @@ impl Holder {
         }
     }
 
+    /// Those of the datasets that a process uses where they are mounted.
+    pub fn used(&self, datasets: &[String]) -> Vec<String> {
+        // There may be a hundred thousand snapshots, and few are mounted.
+        let mounted = self.mounted().into_iter();
+        mounted
+            .filter(|(name, dir)| {
+                datasets.contains(name) && users::first_of(std::slice::from_ref(dir)).is_some()
+            })
+            .map(|(name, _)| name)
+            .collect()
+    }
+
     /// Refuses if a process uses one of these datasets where they appear in mounts.
     pub fn check_unused(&self, datasets: &[String]) -> Outcome {
         let mounted = self.mounted().into_iter();

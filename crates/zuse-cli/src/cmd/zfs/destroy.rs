@@ -239,6 +239,7 @@ impl Destroy {
         if self.dry_run {
             return Ok(());
         }
+        self.check_unused(session, &names)?;
         if !clones.is_empty() {
             let options = DestroyOptions::RECURSIVE.force(self.force);
             pool.destroy_datasets(&clones, options)
@@ -249,6 +250,20 @@ impl Destroy {
             .map_err(|e| why_not(pool, &names, &first(), &e))?;
         session.log(pool);
         Ok(())
+    }
+
+    /// Refuses before the first snapshot is unmounted, and names each that is in use.
+    fn check_unused(&self, session: &Session, snapshots: &[String]) -> Outcome {
+        let holder = session.holder.as_ref().filter(|_| !self.force);
+        let used = holder.map_or_else(Vec::new, |holder| holder.used(snapshots));
+        if used.is_empty() {
+            return Ok(());
+        }
+        let used = used.iter();
+        let lines: Vec<String> = used
+            .map(|name| format!("cannot destroy snapshot {name}: dataset is busy"))
+            .collect();
+        Err(CommandError::of_lines(&lines.join("\n")).into())
     }
 
     /// The clones that must be destroyed before the snapshots, with their dependents. Without `-R`
