@@ -215,6 +215,7 @@ impl Pool {
             ) {
                 return Err(refused(Errno::BUSY, "raidz expansion in progress"));
             }
+            // The map of kept space covers a whole vdev, and one word has 47 bits for the sector.
             let wide = self.features.is_active("com.delphix:spacemap_v2");
             if !wide && top.asize() >> top.ashift().min(16) >= 1 << 47 {
                 return Err(refused(Errno::NOTSUP, "device exceeds supported size"));

@@ -45,6 +45,7 @@ impl Pool {
             version: self.version(),
             txg: txg.0,
             guid_sum: self.vdevs.guid_sum(),
+            // Not before the last one: of equal txgs the later time wins (01-pool §3.3).
             timestamp: self.env.clock.now().unsigned_secs().max(last.timestamp),
             root: self.mos().root(),
             software_version: SPA_VERSION,
@@ -62,6 +63,7 @@ impl Pool {
                 format!("the root was born in txg {born}"),
             ));
         }
+        // Gathered writes go out first: the flush below covers only what the devices have.
         self.io.drain()?;
         debug_assert!(
             self.io.is_drained(),

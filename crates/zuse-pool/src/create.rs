@@ -218,6 +218,7 @@ impl Pool {
         let settings = self.first_settings(&enabled);
         let mos = Objset::create(self.objset_env("MOS", settings), ObjsetType::Meta, &tx);
         let _ = self.mos.set(mos.clone());
+        // The space maps are in the MOS, which exists only now.
         allocator.attach(Arc::new(MosStore::new(&mos)));
 
         let ctx = SyncCtx {

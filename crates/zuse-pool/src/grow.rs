@@ -62,6 +62,7 @@ impl Pool {
         keys.asize = now;
         keys.expansion_time = Some(self.env.clock.now().unsigned_secs());
         change.publish()?;
+        // After the publish, because the size comes from the open tree.
         let info = self.vdev_infos().into_iter().find(|i| i.vdev == top.id());
         if let (Some(allocator), Some(info)) = (self.allocator.get(), info) {
             allocator.grow_vdev(info)?;

@@ -114,6 +114,7 @@ impl SpaceMap {
             |what: String| Error::corrupt(format!("{region}, space map object {object}"), what);
         let header = SpaceMapPhys::parse(&stored.bonus).map_err(|e| bad(e.to_string()))?;
         let capacity = u64::from(stored.block_size).saturating_mul(stored.blocks);
+        // Words beyond the object's end read as zero, which is a valid ALLOC of the first unit.
         if header.length > capacity {
             return Err(bad(format!(
                 "length {} of an object of {capacity} bytes",
@@ -253,6 +254,7 @@ impl SpaceMap {
             .map_err(|e| self.wrong(e))
         })?;
         let allocated = self.region.span.size - free.space();
+        // A stale or lost block may give a valid state, but hardly the right sum.
         if i64::try_from(allocated) != Ok(self.header.alloc) {
             return Err(self.wrong(format!(
                 "{allocated} bytes are allocated, the header says {}",

@@ -119,6 +119,7 @@ impl Pool {
         self.refuse_with_checkpoint()?;
         for guid in chosen {
             let leaf = self.vdevs.leaf(*guid);
+            // In the new pool it has no sibling to read a missing block from.
             let whole = leaf.is_some_and(|l| l.is_usable() && !l.is_outdated() && !l.has_missed());
             if !whole || self.is_needed(*guid) {
                 return Err(refused(Errno::BUSY, "no valid replicas"));
@@ -139,6 +140,7 @@ impl Pool {
         make: impl FnOnce(&Self, SplitOff) -> Result<()>,
     ) -> Result<()> {
         let off = self.split_off(name, chosen)?;
+        // Before the new pool is made: nothing of this txg may be written to its devices.
         self.take_leaves_out(ctx, chosen)?;
         make(self, off)
     }
@@ -261,6 +263,7 @@ impl Pool {
                 self.free_maps(ctx, keys.metaslab_array, count.unwrap_or(0))?;
             }
             if let Some(zap) = top.zap_top.filter(|zap| *zap != 0) {
+                // The array has no other owner, so it would be leaked.
                 let zap = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
                 if let Some(unflushed) = zap.lookup_u64(UNFLUSHED)? {
                     self.mos().free(ctx.tx, ObjectId(unflushed))?;
@@ -300,6 +303,7 @@ impl Pool {
             let Some(map) = ObjectId(u64::from_le_bytes(*word)).some() else {
                 continue;
             };
+            // A longer bonus has a histogram, which the feature counts.
             histograms += i64::from(self.mos().dnode(map)?.with_bonus(<[u8]>::len) > 24);
             self.mos().free(ctx.tx, map)?;
         }

@@ -159,6 +159,8 @@ impl Pool {
         if self.keeps_checkpoint() && self.available(Reserve::None) == 0 {
             return Ok(());
         }
+        // Cleared before the work: frees that are queued meanwhile set it again, and the next txg
+        // takes them.
         if self.frees_pending.swap(false, Relaxed) && self.hooks.process_frees(ctx)? {
             self.frees_pending.store(true, Relaxed);
         }
@@ -349,6 +351,7 @@ impl Pool {
         let tops = self.vdevs.tops();
         let plain: Vec<_> = tops
             .iter()
+            // Holes and removed vdevs have no space of their own.
             .filter(|t| t.is_concrete() && t.metaslab_shift() > 0)
             .collect();
         let all: u64 = plain.iter().map(|t| t.asize() >> t.metaslab_shift()).sum();

@@ -59,6 +59,7 @@ impl Rotor {
             return 0;
         }
         let mut state = self.0.lock();
+        // A vdev may have been removed since.
         state.at %= members.len();
         if state.left == 0 {
             state.at = (state.at + 1) % members.len();
@@ -80,6 +81,7 @@ fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
     let own = u128::from(vdev.capacity.load(Relaxed)).max(1);
     // base * (own free / own capacity) / (free / capacity), in 1/1024
     let share = u128::from(vdev.free_bytes()) * 1024 / own * 1024 / (free * 1024 / capacity).max(1);
+    // Within bounds, so that a new and empty vdev does not get all writes.
     u64::try_from(base * share.clamp(128, 8192) / 1024).unwrap_or(ALIQUOT)
 }
 
@@ -255,6 +257,7 @@ impl Allocator {
         }
         let metaslabs = vdev.metaslabs();
         let active = vdev.active.get(slot).map_or(NONE, |a| a.load(Relaxed));
+        // Whatever fails here, the search below tries every metaslab.
         if let Some(metaslab) = metaslabs
             .get(active)
             .filter(|m| m.longest() >= asize && !avoid(active))
@@ -331,6 +334,7 @@ impl Allocator {
     }
 
     fn load_and_allocate(&self, metaslab: &Metaslab, txg: Txg, asize: u64) -> Result<Attempt> {
+        // Another thread may unload it again before anything is allocated.
         loop {
             let attempt = metaslab.allocate(txg, asize)?;
             if attempt != Attempt::NotLoaded {
@@ -382,6 +386,7 @@ impl Allocator {
                 .enumerate()
                 .filter(|(_, m)| m.is_loaded())
             {
+                // Not the active ones: the next block would load them again.
                 if vdev.active.iter().all(|a| a.load(Relaxed) != index) {
                     loaded.push((metaslab.used_at.load(Relaxed), Arc::clone(metaslab)));
                 }

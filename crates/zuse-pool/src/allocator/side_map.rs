@@ -203,6 +203,7 @@ impl SideMap {
             ..how.shape
         };
         let map = SpaceMap::create(how.writer, shape, self.region)?;
+        // Named in the txg that creates it: an object without a name would be leaked.
         how.writer.add_name(zap, self.kind.key(), map.object().0)?;
         Ok(map)
     }
@@ -255,6 +256,7 @@ impl SideMap {
                 histograms: 0,
             });
         };
+        // The vdev's ZAP names the map that stays.
         let (mut stays, goes) = if own.header().length < other.header().length {
             how.writer.remove_name(zap, key)?;
             how.writer.add_name(zap, key, other.object().0)?;
@@ -279,6 +281,7 @@ impl SideMap {
         goes.replay(store, &mut |entry| {
             let added = piece.add(Span::new(entry.offset, entry.run));
             added.map_err(|e| Error::corrupt(self.region.to_string(), e))?;
+            // In batches, because a map may have millions of entries.
             if piece.len() >= MERGE_PIECE {
                 flush(&mut stays, &mut piece)?;
             }

@@ -50,6 +50,7 @@ impl Metaslab {
     /// The MOS cannot be changed; the sets are unchanged then.
     pub(crate) fn sync(&self, how: SyncPass<'_>) -> Result<Synced> {
         let slot = how.writer.txg().slot::<TXGS>();
+        // Held for the whole pass: a load must not find the sets taken out, but not yet in the map.
         let mut side = self.map_side();
         let (allocs, frees) = {
             let mut state = self.state();
@@ -150,6 +151,7 @@ impl Metaslab {
         }
         let free = state.free_on_disk(frees)?;
         drop(state);
+        // Only if that halves the map, because condensing writes all of it.
         let limit = map.header().length / 2;
         (optimal_length(&free, self.region.shift, how.two_words, limit) <= limit).then_some(free)
     }
@@ -160,6 +162,7 @@ impl Metaslab {
         let shift = self.region.shift;
         match &state.free {
             Some(tree) if pass == 1 || tree.len() <= CHEAP_HISTOGRAM => {
+                // Space that waits is free in the map already.
                 let waiting = state
                     .defer
                     .iter()
@@ -223,8 +226,10 @@ impl Metaslab {
                 tree.add_missing(span);
             }
             self.note(&state);
+        // There is no tree to add it to: the next load finds it free in the map.
         } else if !oldest.is_empty() {
             let free = self.free_space.fetch_add(oldest.space(), Relaxed) + oldest.space();
+            // The longest segment is unknown now, and this bound is always right.
             self.longest
                 .store(if state.broken.is_some() { 0 } else { free }, Relaxed);
             self.estimate

@@ -70,6 +70,7 @@ impl Pool {
         if !self.writable {
             return Err(Error::refused(zuse_base::Errno::ROFS, "pool is read-only"));
         }
+        // In the queue it would wait for `zpool clear`, like the sync thread.
         if let Some(error) = self.suspension.error() {
             return Err(error);
         }
@@ -108,6 +109,7 @@ impl Pool {
             ready: Condvar::new(),
         });
         let theirs = slot.clone();
+        // If that txg closes first, the task runs in the next one: older tasks are due, too.
         let txg = self.open_txg();
         self.tasks.lock().push_back(Task {
             txg,
@@ -123,6 +125,7 @@ impl Pool {
                         Ok(()) => {
                             let before = ctx.pool.mos().edits();
                             let result = apply(ctx);
+                            // The change stopped half-way, so its txg must not be committed.
                             if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. })) = &result
                                 && ctx.pool.mos().edits() != before
                             {
