@@ -112,6 +112,7 @@ pub fn assemble(scanned: &[Scanned]) -> FoundDevices {
         if let Some(label) = meant(&device.labels, &sure) {
             let group = groups.entry(label.pool_guid).or_default();
             group.add(label, &device.path);
+            // Its older labels count, too: they may name the leaf by the guid that the pool uses.
             let members = device.labels.good().filter_map(|(_, l)| l.member());
             let own = members.filter(|l| l.pool_guid == label.pool_guid && l.txg != 0);
             own.for_each(|older| group.note_leaf(older, &device.path));
@@ -121,6 +122,7 @@ pub fn assemble(scanned: &[Scanned]) -> FoundDevices {
             scan.aux.push((aux.clone(), device.path.clone()));
         }
     }
+    // After all groups are known: the old pool's devices may come later in the list.
     for device in scanned {
         if let Some(label) = meant(&device.labels, &sure)
             && let Some(old) = label.split_guid.and_then(|guid| groups.get_mut(&guid))

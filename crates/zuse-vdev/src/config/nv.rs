@@ -198,6 +198,7 @@ pub(super) fn parse_vdev(
     node.degraded = keys.flag("degraded")?;
     node.removed = keys.flag("removed")?;
     node.unspare = keys.flag("unspare")?;
+    // Taken so that it is not kept as an unknown key: the type says the same.
     keys.flag("is_hole")?;
     node.resilver_txg = keys.u64("resilver_txg")?;
     node.rebuild_txg = keys.u64("rebuild_txg")?;

@@ -135,6 +135,7 @@ impl DraidMap {
         };
         let group_size = self.group() << ROW_SHIFT;
         let (mut at, mut left, mut data_at) = (offset, sectors, 0);
+        // Twice at most: a block may cross the end of its group.
         while left > 0 {
             let room = (group_size - at % group_size) / self.unit() * self.ndata;
             let here = left.min(room.max(1));
@@ -174,6 +175,7 @@ impl DraidMap {
     pub(crate) fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
         let group_size = self.group() << ROW_SHIFT;
         let unit = self.unit();
+        // Whole rows only: the rest of a row may belong to another block.
         let end = (offset.saturating_add(len)) / unit * unit;
         let Some(mut at) = offset.checked_next_multiple_of(unit) else {
             return Vec::new();

@@ -134,6 +134,7 @@ impl RaidzMap {
         let exchange = p == 1 && offset & EXCHANGE != 0;
         for row in 0..rows {
             let first = (offset >> a) + row * width;
+            // A row that is not moved as a whole is still read at the old places.
             let old = self.expanding && first + cols > moved;
             let here = if row + 1 == rows && rest != 0 {
                 big
@@ -163,6 +164,7 @@ impl RaidzMap {
                 });
                 Column {
                     at: on_child(place, if old { w - 1 } else { w }),
+                    // Written to both places: the reflow does not copy this sector again.
                     also: (old && first + place < moved).then(|| on_child(place, w)),
                     len: 1 << a,
                     data,

@@ -117,6 +117,7 @@ fn verify_split(
     buf: &mut Vec<u8>,
     check: &mut BlockCheck<'_>,
 ) -> Result<Verified> {
+    // Nothing is healed yet: below, each copy is compared with the block.
     let outcome = read_split(pieces, buf, check.verify, &|| false);
     if !matches!(outcome, Ok(ReadOutcome::Good)) {
         return Ok(Verified {
