@@ -260,6 +260,7 @@ impl Dedup {
     fn claim(&self, checksum: u8, key: Key) -> Claim<'_> {
         let key = (checksum, key);
         let mut claimed = self.claimed.lock();
+        // Checked again after each wake-up: all keys share one condition.
         while !claimed.insert(key) {
             claimed = self.released.wait(claimed);
         }
