@@ -150,6 +150,7 @@ pub fn reconstruct(
             let sum = &mut sum[..n];
             sum.fill(0);
             for column in data {
+                // A missing column counts as zeros, so that the sum becomes its share of the row.
                 step(*row, sum, part(column.unwrap_or(&[]), at, n));
             }
             step(0, sum, part(bytes, at, n));

@@ -115,6 +115,7 @@ pub(crate) fn is_used_above(meta: &Metadata) -> bool {
 /// volume.
 fn is_claimed(path: &Path) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
+    // The kernel refuses a second exclusive open.
     let opened = File::options()
         .read(true)
         .custom_flags(libc::O_EXCL)

@@ -103,6 +103,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<()> {
                 input += 2;
                 let length = (usize::from(x >> 2) + MIN_MATCH).min(dst.len() - out);
                 let distance = usize::from(x & 3) << 8 | usize::from(y);
+                // It would copy bytes that are not written yet.
                 if distance == 0 {
                     return None;
                 }

@@ -179,6 +179,7 @@ impl MasterKey {
         let mut own = Zeroizing::new([0; MASTER_MAX]);
         let len = suite.key_len();
         own[..len].copy_from_slice(&master[..len]);
+        // HKDF's extract step without a salt is an HMAC with an empty key.
         let prk = hmac_sha512(&[], [&own[..len]]);
         Self {
             suite,
@@ -211,6 +212,7 @@ impl MasterKey {
 
     /// The cipher of the blocks with this salt (HKDF-SHA512).
     pub fn block_cipher(&self, salt: &BlockSalt) -> BlockCipher {
+        // One round of HKDF's expand step is enough: it gives 64 bytes, and no key is longer.
         let okm = hmac_sha512(&*self.prk, [&salt[..], &[1]]);
         match BlockCipher::new(self.suite, &okm[..self.suite.key_len()]) {
             Ok(cipher) => cipher,
