@@ -369,6 +369,7 @@ impl Clones {
 
     /// Counts the references of a txg, before anything is freed in it.
     pub fn apply(&self, pool: &Pool, txg: Txg) -> Result<()> {
+        // The feature may have been enabled since the last txg.
         self.enabled
             .store(pool.features().is_enabled(FEATURE), Relaxed);
         let waiting = {

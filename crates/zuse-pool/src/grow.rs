@@ -51,6 +51,7 @@ impl Pool {
         }
         let shift = top.metaslab_shift();
         let now = self.capacity_of(top);
+        // Only whole metaslabs are added.
         if shift == 0 || now >> shift <= top.asize() >> shift || top.metaslab_array() == 0 {
             return Ok(0);
         }

@@ -155,6 +155,7 @@ impl Metaslab {
         unflushed: Unflushed,
         tripwire: Arc<Tripwire>,
     ) -> Result<Self> {
+        // The header leaves out the entries that are only in logs (01-pool §5.5).
         let alloc = map
             .as_ref()
             .map_or(0, |m| m.header().alloc)
@@ -401,6 +402,7 @@ impl Metaslab {
         state.allocating[txg.slot::<TXGS>()]
             .remove(span)
             .map_err(wrong)?;
+        // Without a tree nothing is to undo: the map never had this allocation.
         if let Some(tree) = &mut state.free {
             tree.add(span).map_err(wrong)?;
         }

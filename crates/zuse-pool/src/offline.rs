@@ -130,6 +130,7 @@ impl Pool {
         }
         self.vdevs.online(guid, &|_| device.clone())?;
         let mut config = self.config.lock();
+        // The first child of a `spare` is the device that the spare stands in for.
         let spared = config.vdev_tree.parent_of(guid).is_some_and(|p| {
             p.kind == VdevKind::Spare && p.children.first().is_some_and(|c| c.guid == guid)
         });

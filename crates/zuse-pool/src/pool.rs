@@ -703,6 +703,7 @@ impl Pool {
             return Ok(());
         }
         let mut result = Ok(());
+        // First: the txg below writes its last positions.
         self.stop_vdev_work();
         if self.writable {
             if let Some(error) = self.suspension.error() {

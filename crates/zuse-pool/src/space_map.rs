@@ -183,6 +183,7 @@ impl SpaceMap {
         visit: &mut dyn FnMut(MapEntry) -> Result<()>,
     ) -> Result<()> {
         let block_size = u64::from(self.block_size);
+        // A single block needs no hint: it is read right away.
         if self.blocks() > 1 {
             store.prefetch(self.object, self.blocks());
         }
@@ -225,6 +226,7 @@ impl SpaceMap {
                 begins = words.len() - entries.unread();
             }
             let from = all.len().saturating_sub(limit);
+            // Without entries before them the whole block goes, with its debug words.
             if from > 0 {
                 let at = all.get(from).map_or(0, |(at, _)| *at);
                 tail.length = start + at as u64;

@@ -212,6 +212,7 @@ impl Pool {
             rest.extend(top.children.iter().filter(|c| c.guid != leaf.guid).cloned());
             let mut new = leaf.clone();
             new.guid = self.free_guid();
+            // The same slot, because block pointers name vdevs by number.
             new.id = top.id;
             new.top.clone_from(&top.top);
             new.zap_top = top.zap_top;
@@ -229,6 +230,7 @@ impl Pool {
         tree.other.clone_from(&old.vdev_tree.other);
         let mut config = PoolConfig::new(name, old.version, tree);
         config.state = PoolState::Active;
+        // If the split is interrupted, it tells the old pool which devices left.
         config.split_guid = Some(old.pool_guid);
         config.compatibility.clone_from(&old.compatibility);
         config.has_per_vdev_zaps = old.has_per_vdev_zaps;

@@ -390,6 +390,7 @@ impl Txgs {
             if state.quiesced.is_none() && self.is_due(&state) {
                 break;
             }
+            // At least a moment: an overdue txg may have to wait for the one that is quiesced.
             let left = state
                 .timeout
                 .saturating_sub(state.opened_at.elapsed())

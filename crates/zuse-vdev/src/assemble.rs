@@ -79,6 +79,7 @@ pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> FoundDevices {
         // An image of a disk: its partitions may carry labels that the disk as a whole does not.
         let parts = device.partitions().into_iter().filter_map(|part| {
             let path = format!("{}#{}", device.path(), part.number);
+            // A partition that cannot be opened must not hide the others.
             let device = FileDevice::open(&path, Access::Probe).ok()?;
             let labels = Labels::read(&device);
             labels.good().next()?;

@@ -111,6 +111,7 @@ impl Branches {
                 Form::Parity(vdev) => vdev.verify_block(offset, birth, buf, psize, check),
             };
             if !found.good {
+                // Another branch may have the block, and repair this one below.
                 wrong.push((branch, found));
                 continue;
             }

@@ -209,6 +209,7 @@ impl Copies {
         psize: usize,
         check: &mut BlockCheck<'_>,
     ) -> Verified {
+        // A fill reads one copy. If that is not good, all are read.
         if check.fills
             && let Some(verified) = self.fill(offset, birth, buf, psize, check)
         {
@@ -239,6 +240,7 @@ impl Copies {
                         }
                     }
                 },
+                // The leaf has counted the failed read.
                 Err(_) => wrong.insert(i),
             }
         }

@@ -381,6 +381,7 @@ impl Leaf {
                 Kind::Io => 2,
             };
             self.exceeded.fetch_or(bit, Ordering::AcqRel);
+            // After the bit, which a thread that sees the alarm looks for.
             if let Some(alarm) = self.alarm.get() {
                 alarm.store(true, Ordering::Release);
             }

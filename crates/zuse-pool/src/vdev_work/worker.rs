@@ -171,6 +171,7 @@ impl Worker {
         let Some(mut span) = place.spans.pop_front() else {
             return self.next_metaslab(place, &top, &leaf, next);
         };
+        // Not more is held at a time, so that others find space to allocate.
         if span.size > STEP {
             place
                 .spans

@@ -159,6 +159,7 @@ pub(super) fn parse_vdev(
     position: Option<u64>,
     depth: usize,
 ) -> Result<VdevConfig> {
+    // The list comes from disk, and the recursion must end.
     if depth >= MAX_DEPTH {
         return Err(Error::endless(
             place,

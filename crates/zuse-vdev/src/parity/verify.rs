@@ -89,6 +89,7 @@ impl ParityVdev {
                 ..Verified::default()
             };
             let lacking = self.lacking(plan, birth, &mut verified);
+            // Parity is computed only for a leaf that lacks some of it.
             let some_parity = lacking
                 .iter()
                 .any(|l| parity_at(plan, self.nparity(), l.column).is_some());
@@ -297,12 +298,14 @@ impl<'a> Found<'a> {
                         continue;
                     }
                     () if lacks => (true, false),
+                    // The block is unknown, so only failed reads are known to be wrong.
                     () if !self.good => (seen != Seen::Read, false),
                     () if lone && seen == Seen::Read => {
                         let lies = self.is_other(c, reading, before)
                             || self.has_noise(c, leaf, &reading.data);
                         (lies, lies)
                     }
+                    // It could not be read, which the leaf has counted.
                     () if lone => (true, false),
                     () => self.ask(c, leaf, &reading.data),
                 };
@@ -352,6 +355,7 @@ impl<'a> Found<'a> {
         }
         let mut bytes = vec![0; part.bytes.len() + part.zeros];
         match leaf.read(part.on_child.offset, &mut bytes) {
+            // The leaf has counted the failed read.
             Err(_) => (true, false),
             Ok(()) => {
                 let (front, rest) = bytes.split_at(part.bytes.len());

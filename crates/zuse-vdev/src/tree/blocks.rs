@@ -425,6 +425,7 @@ fn heal_split(
     // Asked late: the block may have been freed while its copies were read.
     let may_heal = heal();
     for ((piece, found), &chosen) in pieces.iter().zip(variants).zip(choice) {
+        // Other layouts give one content only, so there is no copy to rewrite.
         let (Layout::Copies(copies), Some((right, _))) = (&piece.top.layout, found.get(chosen))
         else {
             continue;

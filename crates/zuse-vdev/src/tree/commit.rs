@@ -106,6 +106,7 @@ impl Vdevs {
             };
             let leaves = top.leaves();
             for leaf_config in top_config.devices() {
+                // A missing leaf keeps its old labels: their txg shows that they are outdated.
                 let Some(leaf) = leaves
                     .iter()
                     .find(|l| l.guid() == leaf_config.guid && l.is_usable())
@@ -192,6 +193,7 @@ impl Vdevs {
             UberblockTargets::From(start) => start as usize % tops.len().max(1),
         };
         let (before, after) = tops.split_at(start);
+        // Which vdevs count: 01-pool §4.1, step 3.
         after
             .iter()
             .chain(before)

@@ -315,6 +315,8 @@ fn clear_node(
             leaf.clear_errors();
             match leaf.device() {
                 Some(device) => {
+                    // After a failed flush the device refuses further ones, but the user wants to
+                    // continue.
                     device.accept_lost_writes();
                     leaf.set_degraded(None);
                 }
@@ -526,6 +528,7 @@ impl Builder<'_> {
             leaf.note_missed();
         }
         leaf.set_alarm(&self.alarm, &self.tripwire);
+        // A leaf of the old tree has them already.
         let _ = leaf.events.set(self.events.clone());
         if config.offline {
             leaf.close_device(Health::new(VdevState::Offline, Aux::None));
