@@ -71,6 +71,7 @@ fn inverse(a: u8) -> u8 {
 
 /// Coefficient of the data column with `after` columns behind it, in a row of parity.
 fn coefficient(row: usize, after: usize) -> u8 {
+    // Exponents count modulo 255, because 2^255 = 1 in this field.
     TABLES.power[after % 255 * row % 255]
 }
 

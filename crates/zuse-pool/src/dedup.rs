@@ -238,6 +238,7 @@ fn slots(words: &[u64], flat: bool) -> Entry {
         since: w.get(8).copied().unwrap_or(0),
     };
     let all = words.chunks_exact(step).enumerate().map(shared);
+    // A slot without a birth is unused (04b §1.3).
     all.filter(|s| s.birth != 0).collect()
 }
 

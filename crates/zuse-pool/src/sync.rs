@@ -32,7 +32,7 @@ const MAX_PASSES: u32 = 40;
 
 impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
-        // A new vdev needs a txg of its own: the allocator gets it only in the next one.
+        // A new vdev needs another txg: only the next one brings it to the allocator.
         let config = self.config_dirty.load(Relaxed) || !self.new_tops.lock().is_empty();
         let datasets = self.mos().is_dirty(txg) || self.hooks.is_dirty(txg);
         let tables = self.clones.is_dirty(txg) || self.dedup.is_dirty();

@@ -79,6 +79,7 @@ impl WrappingKey {
         // HMAC takes keys of every length.
         let prf = Hmac::<Sha1>::new_from_slice(text).ok()?;
         let mut key = Zeroizing::new([0; 32]);
+        // SHA-1 gives 20 bytes, so two blocks of PBKDF2 make the key.
         for (index, out) in (1u32..).zip(key.chunks_mut(20)) {
             let mut first = prf.clone();
             first.update(&salt.to_le_bytes());

@@ -73,6 +73,7 @@ impl SideMap {
     pub fn new(kind: SideKind, vdev: u32, asize: u64, ashift: u8) -> Self {
         let (metaslab, shift) = match kind {
             SideKind::Kept => (Region::CHECKPOINT, ashift),
+            // Such a map counts in bytes (01b §6).
             SideKind::Obsolete => (Region::OBSOLETE, 0),
         };
         Self {
@@ -251,6 +252,7 @@ impl SideMap {
             self.bytes
                 .fetch_add(other.header().alloc.unsigned_abs(), Relaxed);
             *map = Some(other);
+            // The ZAP names it again. Its histogram is counted already.
             return Ok(Changed {
                 maps: 1,
                 histograms: 0,

@@ -241,6 +241,7 @@ impl Live {
         if let Some(object) = self.stores[class] {
             return Ok(object);
         }
+        // The words of a strong checksum serve as their own hash (04b §1.3).
         let strong =
             ChecksumKind::from_u8(self.checksum).is_some_and(ChecksumKind::is_dedup_capable);
         let options = ZapOptions {

@@ -163,6 +163,7 @@ impl Logs {
             for (key, logged) in chunk {
                 block.extend(form::record(key, logged.class, &logged.entry));
             }
+            // The next txg begins a new block, so the rest of this one stays empty (04b §1.4).
             block.resize(BLOCK as usize, 0);
             dnode.write_at(ctx.tx, log.length, &block)?;
             log.length += u64::from(BLOCK);

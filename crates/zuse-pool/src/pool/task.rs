@@ -145,6 +145,7 @@ impl Pool {
             if let Some(done) = result.take() {
                 return Ok(done);
             }
+            // It was queued after `close` had answered the waiting tasks.
             if self.closed.load(Relaxed) {
                 return Err(Error::refused(
                     zuse_base::Errno::NODEV,
@@ -158,6 +159,7 @@ impl Pool {
                     .error()
                     .unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
             }
+            // With a timeout, because the two cases above wake no thread here.
             result = slot.ready.wait_timeout(result, Duration::from_millis(500));
         }
     }

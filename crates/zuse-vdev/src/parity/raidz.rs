@@ -96,6 +96,7 @@ impl RaidzMap {
         let (n, p, a) = (self.children, self.nparity, self.ashift);
         let first = offset >> a;
         let (long, rest) = (sectors / (n - p), sectors % (n - p));
+        // The columns before this one have one sector more (01b §3.2).
         let big = if rest == 0 { 0 } else { rest + p };
         let used = if long == 0 { big } else { n };
         let on_child = |c: u64| ChildOffset {
@@ -151,6 +152,8 @@ impl RaidzMap {
                     0 | 1 if exchange => 1 - c,
                     _ => c,
                 };
+                // The block was cut into columns at its birth, and each row has a sector of each
+                // (01b §4.2).
                 let source = c.checked_sub(p).map(|d| {
                     if rest == 0 || c < big {
                         d * rows + row

@@ -37,6 +37,7 @@ impl Vdevs {
             [one] => one.verify_block(buf, check)?,
             many => verify_split(many, buf, check)?,
         };
+        // Nothing is lost of a block that was freed meanwhile.
         if !verified.good && !verified.stale && (check.is_live)() {
             top.node.unrecovered.bump();
         }
