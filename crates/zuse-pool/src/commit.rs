@@ -20,6 +20,7 @@ impl Pool {
     /// Makes the older state that was opened the newest one, before anything is written on top of
     /// it. `checkpoint`: the state is marked as a rewound checkpoint until the first txg.
     pub(crate) fn commit_rewind(&self, txg: Txg, checkpoint: bool) -> Result<()> {
+        // The first ordinary txg has 0 there again (01-pool §8).
         let of = if checkpoint {
             self.uberblock.lock().txg
         } else {

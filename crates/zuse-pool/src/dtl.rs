@@ -250,6 +250,8 @@ impl Pool {
         let node = config.vdev_tree.find_mut(guid);
         // Removed from the tree first: no label may name a freed object.
         let object = node.and_then(|n| n.dtl.take());
+        // Released before the MOS is changed.
+        // Released before the MOS is changed.
         drop(config);
         self.free_dtl_object(ctx, object)?;
         if object.is_some() {

@@ -117,6 +117,7 @@ impl Pool {
     pub fn capacity_of(&self, top: &Top) -> u64 {
         let leaves = top.leaves();
         let size = |guid| leaves.iter().find(|l| l.guid() == guid).map(|l| l.asize());
+        // Never less than now: there may be blocks anywhere.
         capacity(top.config(), &size).unwrap_or(0).max(top.asize())
     }
 }

@@ -155,6 +155,8 @@ impl Pool {
                 left.push(node.guid);
             }
         });
+        // The txg that is waited for below takes this lock.
+        // The txg that is waited for below takes this lock.
         drop(config);
         if left.is_empty() {
             return self.sync_now();

@@ -284,6 +284,8 @@ impl Pool {
         if let Some(own) = all.iter().find(|s| (s.zap, s.kind) == (zap, kind)) {
             return Ok(own.clone());
         }
+        // Released before the ZAP is read.
+        // Released before the ZAP is read.
         drop(all);
         let [state, next, _] = kind.keys();
         let number = |key: &[u8]| -> Result<u64> {

@@ -85,6 +85,7 @@ impl VdevInfo {
         let start = metaslab << self.metaslab_shift;
         let end = start.saturating_add(1 << self.metaslab_shift);
         let align = self.align.max(1);
+        // A metaslab without a whole row has no space.
         let start = start
             .checked_next_multiple_of(align)
             .map_or(end, |s| s.min(end));

@@ -140,6 +140,8 @@ impl Worker {
             Step::Gone | Step::Waits => {}
         }
         due &= work.dirty;
+        // This lock is a leaf, and `want` takes another one.
+        // This lock is a leaf, and `want` takes another one.
         drop(all);
         if due {
             self.noted = Instant::now();
