@@ -55,6 +55,7 @@ pub fn checksum(
         }
         ChecksumKind::Off | ChecksumKind::NoParity => [0; 4],
         ChecksumKind::Fletcher2 | ChecksumKind::Zilog => {
+            // Bytes after the last pair of words would not be summed, so damage there would pass.
             if !data.len().is_multiple_of(16) {
                 return Err(CodecError::Length(data.len()));
             }

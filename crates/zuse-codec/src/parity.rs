@@ -71,6 +71,7 @@ fn inverse(a: u8) -> u8 {
 
 /// Coefficient of the data column with `after` columns behind it, in a row of parity.
 fn coefficient(row: usize, after: usize) -> u8 {
+    // Exponents count modulo 255, because 2^255 = 1 in this field.
     TABLES.power[after % 255 * row % 255]
 }
 
@@ -150,6 +151,7 @@ pub fn reconstruct(
             let sum = &mut sum[..n];
             sum.fill(0);
             for column in data {
+                // A missing column counts as zeros, so that the sum becomes its share of the row.
                 step(*row, sum, part(column.unwrap_or(&[]), at, n));
             }
             step(0, sum, part(bytes, at, n));

@@ -69,6 +69,7 @@ impl Search {
                     ));
                 }
             }
+            // A partition of an image has no file of its own. The open finds out whether it exists.
             Err(_) if crate::partition::split(path).is_some() => {
                 self.result.candidates.push(Candidate {
                     path: path.into(),

@@ -194,6 +194,7 @@ impl Armed {
             if before.saturating_add(bytes) <= room {
                 return false;
             }
+            // A write that fails takes no room.
             self.written.sub(bytes);
         }
         self.fired.bump();

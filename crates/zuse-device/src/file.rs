@@ -99,6 +99,7 @@ impl FileDevice {
         let Some((image, number)) = partition::split(path) else {
             return Self::open_whole(path, access);
         };
+        // The lock is that of the whole image, because its partitions share one file.
         let mut device = Self::open_whole(&image, access)?;
         let found = device.partitions().into_iter().find(|p| p.number == number);
         let Some(part) = found else {
@@ -247,6 +248,7 @@ impl FileDevice {
     /// An error of the host; a read-only device is refused.
     pub fn resize(&self, size: u64) -> Result<(), DeviceError> {
         check(self, Op::Resize, 0, 0)?;
+        // A partition is as long as the table of its image says.
         if self.base != 0 {
             return Ok(());
         }
@@ -306,6 +308,7 @@ impl FileDevice {
     /// Counts bytes written to the page cache, and starts writeback after every [`BEGIN`].
     fn note_waiting(&self, bytes: u64) {
         let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        // Only the thread that crosses the mark starts it.
         if before < BEGIN && before + bytes >= BEGIN {
             self.waiting.store(0, Ordering::Relaxed);
             // The host knows which pages are dirty and skips the others.
@@ -472,9 +475,12 @@ impl BlockDevice for FileDevice {
                 ));
             }
         }
+        // Before the sync, which covers all bytes counted so far.
         self.waiting.store(0, Ordering::Relaxed);
         self.file.sync_data().map_err(|e| {
             let error = self.failed(Op::Flush, 0, 0, &e);
+            // From now on every flush fails: the host may have dropped pages that it could not
+            // write.
             self.lost.store(error.errno.0, Ordering::Release);
             error
         })

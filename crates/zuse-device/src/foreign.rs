@@ -131,6 +131,7 @@ impl Bytes<'_> {
     }
 
     fn has(&self, at: u64, mark: &[u8]) -> bool {
+        // Near the end of the device there are fewer bytes than that.
         let found = self.get::<32>(at).or_else(|| {
             let (short, mut all) = (self.get::<4>(at)?, [0; 32]);
             all.get_mut(..4)?.copy_from_slice(&short);

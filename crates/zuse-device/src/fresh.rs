@@ -74,6 +74,7 @@ pub(crate) fn read_parts(
     let mut from = start;
     for part in parts {
         if part.start > from {
+            // All gaps are read into the same memory, and nothing looks at it.
             vectors.push(gap.vector(part.start - from));
         }
         let mut room = Fresh::room(part.len(), align);
@@ -88,6 +89,7 @@ pub(crate) fn read_parts(
     // call has returned, and none of their bytes is initialized yet. Moving a `Fresh` does not move
     // its memory.
     let got = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, offset) };
+    // After an error or a short read the caller reads in the ordinary way, which returns the error.
     if usize::try_from(got).ok()? != end - start {
         return None;
     }

@@ -81,6 +81,7 @@ fn table(size: u64, sector: u64, read: &dyn Fn(&mut [u8], u64) -> bool) -> Optio
     }
     let len = usize::try_from(u32_at(&header, 12)).ok()?;
     let sum = u32_at(&header, 16);
+    // The sum is computed with zeros in its own place.
     let mut plain = header;
     plain.get_mut(16..20)?.fill(0);
     if len < HEADER || crc32(plain.get(..len)?) != sum {

@@ -115,6 +115,7 @@ pub(crate) fn is_used_above(meta: &Metadata) -> bool {
 /// volume.
 fn is_claimed(path: &Path) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
+    // The kernel refuses a second exclusive open.
     let opened = File::options()
         .read(true)
         .custom_flags(libc::O_EXCL)
@@ -145,6 +146,7 @@ fn whole_disk(number: u64) -> Option<Identity> {
 /// file.
 fn backing(number: u64) -> Option<(PathBuf, Metadata)> {
     let dir = sys(number);
+    // For a partition of a loop device it is one directory higher.
     let loops = [dir.join("loop"), dir.join("../loop")];
     let dir = loops.into_iter().find(|d| d.exists())?;
     let text = std::fs::read_to_string(dir.join("backing_file")).ok()?;

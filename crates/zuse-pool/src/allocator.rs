@@ -303,6 +303,7 @@ impl Allocator {
         };
         loop {
             metaslab.load(&*self.store())?;
+            // Another thread may unload it between the two calls.
             if let Some(spans) = metaslab.free_spans() {
                 return Ok(spans.iter().collect());
             }
@@ -311,6 +312,7 @@ impl Allocator {
 
     fn change(&self, edit: impl FnOnce(&mut Spaces)) {
         let mut guard = self.spaces.write();
+        // A new table: other threads continue with the one that they hold.
         let mut spaces = Spaces {
             vdevs: guard.vdevs.clone(),
             removed: guard.removed.clone(),
@@ -341,6 +343,7 @@ impl Allocator {
     /// Frees a range of a present vdev, or leaves it to the checkpoint alone.
     fn free_at(&self, space: &VdevSpace, txg: Txg, born: Txg, span: Span) -> Result<()> {
         let pieces = space.pieces(span.start, span.size)?;
+        // It stays allocated in the map, so that nothing overwrites the checkpoint's block.
         if born.0 <= self.checkpoint.load(Relaxed) {
             pieces
                 .iter()
@@ -350,6 +353,7 @@ impl Allocator {
         for (index, metaslab, span) in pieces {
             let first = metaslab.free(txg, span)?;
             space.deferred.fetch_add(span.size, Relaxed);
+            // Checked here, too: without its tree a metaslab cannot see a double free.
             if space.allocated.fetch_sub(span.size, Relaxed) < span.size {
                 let what = format!("more than all is freed: range {span}");
                 let place = format!("vdev {}", space.info.vdev);
@@ -390,6 +394,7 @@ impl Allocate for Allocator {
         if let Some(space) = spaces.vdevs.get(&vdev) {
             return self.free_at(space, txg, born, Span::new(offset, asize));
         }
+        // The vdev was removed: its blocks are where the mapping says.
         let moved = self.where_now(&spaces, vdev, Span::new(offset, asize))?;
         for (space, span) in &moved.places {
             self.free_at(space, txg, born, *span)?;

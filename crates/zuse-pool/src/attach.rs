@@ -240,6 +240,7 @@ impl Pool {
         if !self.features.is_enabled(DEFER) {
             return Ok(false);
         }
+        // `more` counts marks that the caller sets only after this, so the tree lacks them.
         let wanted = more > 0 || !self.deferred().is_empty();
         match (wanted, self.features.is_active(DEFER)) {
             // The feature counts whether, not how many.

@@ -43,6 +43,7 @@ impl Pool {
             };
             labels.put(&spec.device, &list.to_nvlist())?;
             let mut entry = VdevConfig::new(kind, 0, guid);
+            // Entries of the lists have no `id` (01-pool §6.3).
             entry.id = None;
             entry.path = Some(path);
             entry.whole_disk = spec.is_disk.then_some(0);

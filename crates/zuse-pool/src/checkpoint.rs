@@ -144,6 +144,8 @@ impl Pool {
         let config = self.config.lock();
         let node = config.vdev_tree.children.get(vdev as usize);
         let zap = ObjectId(node.and_then(|n| n.zap_top).unwrap_or(0));
+        // Released before the MOS is read.
+        // Released before the MOS is read.
         drop(config);
         if zap == ObjectId::ZERO {
             return Ok((zap, None));
@@ -215,6 +217,7 @@ impl Pool {
             ) {
                 return Err(refused(Errno::BUSY, "raidz expansion in progress"));
             }
+            // The map of kept space covers a whole vdev, and one word has 47 bits for the sector.
             let wide = self.features.is_active("com.delphix:spacemap_v2");
             if !wide && top.asize() >> top.ashift().min(16) >= 1 << 47 {
                 return Err(refused(Errno::NOTSUP, "device exceeds supported size"));

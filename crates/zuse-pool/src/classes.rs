@@ -22,6 +22,8 @@ impl Pool {
                 continue;
             };
             let bias = Zap::open(&self.mos().dnode(ObjectId(zap))?)?.lookup(BIAS)?;
+            // A word that is not known leaves the vdev in the normal class. Its blocks are read
+            // like any others.
             if let Some(ZapValue::Bytes(bytes)) = bias
                 && let Some(word) = bytes.split(|b| *b == 0).next()
                 && let Some(class) = VdevClass::by_word(&String::from_utf8_lossy(word))

@@ -354,6 +354,7 @@ impl Clones {
                 "a cloned block behind the end of its vdev",
             ));
         }
+        // If the ZAP has a count, `now` has put it here.
         let count = table.changed.entry(offset).or_insert(Count::NONE);
         let first = count.now == 0;
         count.now = count.now.saturating_add(more);
@@ -368,6 +369,7 @@ impl Clones {
 
     /// Counts the references of a txg, before anything is freed in it.
     pub fn apply(&self, pool: &Pool, txg: Txg) -> Result<()> {
+        // The feature may have been enabled since the last txg.
         self.enabled
             .store(pool.features().is_enabled(FEATURE), Relaxed);
         let waiting = {
@@ -546,6 +548,7 @@ impl Table {
         }
         let word = |i: usize| u64_at(&header, i * 8);
         let (entries, size, big, range) = (word(0), word(1), word(2), word(4));
+        // From the disk: the size is allocated below, and offsets are divided by the range.
         if size > MOST_RANGES || range == 0 || entries == 0 {
             return Err(Error::corrupt(
                 place(),
@@ -613,6 +616,7 @@ impl Shared for Clones {
     fn withdraw(&self, txg: Txg, bp: &BlockPointer, dsize: u64) {
         let Some(key) = key_of(bp) else { return };
         let mut state = self.state();
+        // It is counted already: `take_back` drops it again, later in this sync.
         if txg <= state.applied {
             state.orphans.push((*bp, dsize));
             return;

@@ -20,6 +20,7 @@ impl Pool {
     /// Makes the older state that was opened the newest one, before anything is written on top of
     /// it. `checkpoint`: the state is marked as a rewound checkpoint until the first txg.
     pub(crate) fn commit_rewind(&self, txg: Txg, checkpoint: bool) -> Result<()> {
+        // The first ordinary txg has 0 there again (01-pool §8).
         let of = if checkpoint {
             self.uberblock.lock().txg
         } else {
@@ -45,6 +46,7 @@ impl Pool {
             version: self.version(),
             txg: txg.0,
             guid_sum: self.vdevs.guid_sum(),
+            // Not before the last one: of equal txgs the later time wins (01-pool §3.3).
             timestamp: self.env.clock.now().unsigned_secs().max(last.timestamp),
             root: self.mos().root(),
             software_version: SPA_VERSION,
@@ -62,6 +64,7 @@ impl Pool {
                 format!("the root was born in txg {born}"),
             ));
         }
+        // Gathered writes go out first: the flush below covers only what the devices have.
         self.io.drain()?;
         debug_assert!(
             self.io.is_drained(),

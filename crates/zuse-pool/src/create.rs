@@ -168,9 +168,11 @@ impl Pool {
             &|c| devices.get(&c.guid).cloned(),
             OpenMode::CREATE,
         )?);
+        // The configuration has no classes: they are in the ZAPs of the vdevs.
         for (id, class) in classes.iter().enumerate() {
             vdevs.set_class(id as u32, *class)?;
         }
+        // As if the txg before were on disk, so that the first one is `FIRST_TXG`.
         let uberblock = Uberblock {
             version: options.version,
             txg: FIRST_TXG.prev().0,
@@ -218,6 +220,7 @@ impl Pool {
         let settings = self.first_settings(&enabled);
         let mos = Objset::create(self.objset_env("MOS", settings), ObjsetType::Meta, &tx);
         let _ = self.mos.set(mos.clone());
+        // The space maps are in the MOS, which exists only now.
         allocator.attach(Arc::new(MosStore::new(&mos)));
 
         let ctx = SyncCtx {

@@ -238,6 +238,7 @@ fn slots(words: &[u64], flat: bool) -> Entry {
         since: w.get(8).copied().unwrap_or(0),
     };
     let all = words.chunks_exact(step).enumerate().map(shared);
+    // A slot without a birth is unused (04b §1.3).
     all.filter(|s| s.birth != 0).collect()
 }
 
@@ -317,6 +318,7 @@ impl Table {
         let active: Vec<&Log> = self.logs.iter().filter(|l| !l.is_flushing()).collect();
         for log in &self.logs {
             for (key, entry) in &log.entries {
+                // The value in the active log counts instead.
                 let newer = log.is_flushing() && active.iter().any(|a| a.entries.contains_key(key));
                 if !newer {
                     sum.add_entry(io, key, entry, self.checksum);
@@ -456,6 +458,7 @@ fn log(pool: &Pool, names: &Zap, checksum: &str, index: u8) -> Result<Option<Log
     while at < log.length {
         dnode.read_at(at, &mut bytes)?;
         records(&bytes, &place, &mut |key, class, entry| {
+            // Flushed already: the store has this entry.
             if log.checkpoint.is_some_and(|done| key <= done) {
                 return;
             }
@@ -477,6 +480,7 @@ fn records(block: &[u8], place: &str, f: &mut dyn FnMut(Key, Option<usize>, Entr
         let info = u64_at(rest, 0);
         let length = (info >> 8 & 0xffff) as usize;
         match info & 0xff {
+            // The rest of the block is padding.
             0 => return Ok(()),
             1 => {}
             other => {

@@ -174,6 +174,7 @@ impl Pool {
                 // Debug entries: who wrote the following entries, and when.
                 2 => continue,
                 3 => {
+                    // A cut entry counts from txg 0: to lack too much only costs a longer resilver.
                     let second = words.next().unwrap_or(0);
                     let start = second & (u64::MAX >> 1);
                     (start, (word >> 24 & 0xf_ffff_ffff) + 1, second >> 63 == 1)
@@ -249,6 +250,8 @@ impl Pool {
         let node = config.vdev_tree.find_mut(guid);
         // Removed from the tree first: no label may name a freed object.
         let object = node.and_then(|n| n.dtl.take());
+        // Released before the MOS is changed.
+        // Released before the MOS is changed.
         drop(config);
         self.free_dtl_object(ctx, object)?;
         if object.is_some() {

@@ -104,6 +104,7 @@ impl Features {
         for object in [objects.for_read, objects.for_write] {
             zap(mos, object)?.list(0, &mut |name, count, _| {
                 counts.insert(String::from_utf8_lossy(name).into_owned(), count);
+                // A forged ZAP must not fill the memory.
                 counts.len() < 10_000
             })?;
         }
@@ -260,6 +261,7 @@ impl Features {
             }
             (old, new)
         };
+        // Labels list such features while they are active.
         if (old == 0) != (new == 0) && feature::by_guid(guid).is_some_and(Feature::needed_for_mos) {
             ctx.pool.config_changed();
         }

@@ -27,6 +27,7 @@ impl Pool {
                 if let Ok(ctx) = ctx
                     && let Err(error) = ctx.pool.finish_replace(ctx)
                 {
+                    // The MOS may be changed in part: the txg must not be committed.
                     *ctx.pool.half_done.lock() = Some(error);
                 }
             }),
@@ -43,6 +44,7 @@ impl Pool {
     }
 
     fn finish_replace(self: &Arc<Self>, ctx: &SyncCtx<'_>) -> Result<()> {
+        // A rewind to the checkpoint needs its tree to match the devices.
         if self.refuse_with_checkpoint().is_err() {
             return Ok(());
         }

@@ -51,6 +51,7 @@ impl Pool {
         }
         let shift = top.metaslab_shift();
         let now = self.capacity_of(top);
+        // Only whole metaslabs are added.
         if shift == 0 || now >> shift <= top.asize() >> shift || top.metaslab_array() == 0 {
             return Ok(0);
         }
@@ -62,6 +63,7 @@ impl Pool {
         keys.asize = now;
         keys.expansion_time = Some(self.env.clock.now().unsigned_secs());
         change.publish()?;
+        // After the publish, because the size comes from the open tree.
         let info = self.vdev_infos().into_iter().find(|i| i.vdev == top.id());
         if let (Some(allocator), Some(info)) = (self.allocator.get(), info) {
             allocator.grow_vdev(info)?;
@@ -115,6 +117,7 @@ impl Pool {
     pub fn capacity_of(&self, top: &Top) -> u64 {
         let leaves = top.leaves();
         let size = |guid| leaves.iter().find(|l| l.guid() == guid).map(|l| l.asize());
+        // Never less than now: there may be blocks anywhere.
         capacity(top.config(), &size).unwrap_or(0).max(top.asize())
     }
 }

@@ -112,6 +112,7 @@ impl Hooks {
     }
 
     pub fn release(&self) {
+        // Taken out first, so that the layer is called without the lock.
         let hooks = self.0.write().take();
         if let Some(hooks) = hooks {
             hooks.closed();

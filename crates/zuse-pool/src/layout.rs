@@ -102,6 +102,7 @@ impl TopSpec {
                 let ndata = ndata.unwrap_or(most);
                 let group = usize::from(ndata) + usize::from(nparity);
                 let in_use = n - usize::from(nspares);
+                // The groups must fill whole rows of the children in use (01b §5).
                 let ngroups = (1..=255usize)
                     .find(|g| (g * group).is_multiple_of(in_use))
                     .and_then(|g| u8::try_from(g).ok());

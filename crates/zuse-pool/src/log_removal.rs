@@ -30,6 +30,7 @@ impl Pool {
             let what = "pool is read-only";
             return Err(Error::refused(Errno::ROFS, what));
         };
+        // First, because new log blocks would keep the vdev in use.
         allocator.set_allocating(id, false)?;
         // Space freed there is deferred for some txgs.
         let removed = (0..=DEFERS)
@@ -48,6 +49,7 @@ impl Pool {
                 self.sync_task(check, move |ctx| ctx.pool.remove_now(ctx, id, guid))
             });
         if removed.is_err() {
+            // It fails only without such a vdev; the error of the removal says more.
             let _ = allocator.set_allocating(id, true);
         }
         removed
@@ -98,6 +100,7 @@ impl Pool {
         }
         if let Some(zap) = old.zap_top.filter(|zap| *zap != 0) {
             let zap = Zap::open(&mos.dnode(ObjectId(zap))?)?;
+            // Only this ZAP names the array, so it would be leaked.
             if let Some(unflushed) = zap.lookup_u64(UNFLUSHED)? {
                 mos.free(ctx.tx, ObjectId(unflushed))?;
             }

@@ -78,6 +78,8 @@ impl LogState {
         for info in vdevs {
             if let Some(&array) = objects.unflushed.get(&info.vdev) {
                 let txgs = read_txgs(store, array, info.metaslab_count())?;
+                // Without that log the metaslab's state is unknown: space in use would be allocated
+                // again.
                 if let Some(u) = txgs.iter().find(|u| u.0 != 0 && !logs.contains_key(u)) {
                     return Err(bad(
                         objects.logs,
@@ -97,6 +99,7 @@ impl LogState {
             logs: Vec::new(),
             arrays: Vec::new(),
         };
+        // By rising txg: a later entry overrides an earlier one of the same space (01-pool §5.5).
         for (&txg, (name, object)) in &logs {
             let map = SpaceMap::open(store, *object, LOG_REGION)?;
             state
@@ -104,6 +107,7 @@ impl LogState {
                 .push((name.clone(), *object, map.header().histogram.is_some()));
             map.replay(store, &mut |entry| reading.note(&entry, *object, txg))?;
         }
+        // Arrays of zeros are left alone. They would make every import write a txg for nothing.
         for (vdev, txgs) in &reading.unflushed_txgs {
             if let Some(&array) = objects
                 .unflushed
@@ -127,6 +131,7 @@ impl LogState {
     /// # Errors
     /// The MOS cannot be changed. The txg must not be committed then.
     pub(crate) fn retire(&self, writer: &dyn MapWriter) -> Result<i64> {
+        // In one txg: an import never sees a U whose log is gone.
         for &(array, length) in &self.arrays {
             let zeros = vec![0; PIECE.min(length) as usize];
             let mut at = 0;
@@ -207,6 +212,8 @@ impl Reading<'_> {
         };
         let unit = 1u64 << info.ashift;
         let region = info.region(metaslab);
+        // The entry comes from disk. A range across a boundary would change the wrong metaslab's
+        // space.
         if !region.span.contains(span)
             || !span.start.is_multiple_of(unit)
             || !span.size.is_multiple_of(unit)

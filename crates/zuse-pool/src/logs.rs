@@ -96,6 +96,7 @@ impl Logs {
     /// Waits until no block is being written whose successor was allocated in that txg.
     pub(crate) fn wait_written(&self, txg: Txg) {
         let mut writing = self.writing.lock();
+        // Checked again after each wake-up: the four slots share one condition.
         while writing[txg.slot::<4>()] > 0 {
             writing = self.written.wait(writing);
         }

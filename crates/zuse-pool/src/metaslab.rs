@@ -83,6 +83,7 @@ impl Unflushed {
         } else {
             (&mut self.frees, &mut self.allocs)
         };
+        // What the other set has is undone: neither of the two entries has to reach the map.
         let rest: Vec<Span> = other.gaps_in(span).collect();
         other.clear_span(span);
         rest.into_iter().try_for_each(|part| same.add(part))
@@ -154,6 +155,7 @@ impl Metaslab {
         unflushed: Unflushed,
         tripwire: Arc<Tripwire>,
     ) -> Result<Self> {
+        // The header leaves out the entries that are only in logs (01-pool §5.5).
         let alloc = map
             .as_ref()
             .map_or(0, |m| m.header().alloc)
@@ -264,6 +266,7 @@ impl Metaslab {
     /// The map cannot be read or contradicts itself or the sets in memory. Nothing is allocated
     /// here from then on.
     pub(crate) fn load(&self, store: &dyn MapStore) -> Result<()> {
+        // First: a sync pass takes sets out of the state while it has this lock.
         let side = self.map_side();
         if self.state().free.is_some() {
             return Ok(());
@@ -282,6 +285,7 @@ impl Metaslab {
         });
         match tree {
             Ok(tree) => {
+                // The tree is new, so the old position means nothing.
                 state.cursor = self.region.span.start;
                 state.free = Some(tree);
                 state.broken = None;
@@ -326,9 +330,11 @@ impl Metaslab {
 
     /// Drops the free tree, unless a load or an append is in progress.
     pub(crate) fn unload(&self) -> bool {
+        // Not waited for: the holder may be reading the MOS. A later call tries again.
         let Some(_side) = self.map.try_lock() else {
             return false;
         };
+        // The hints stay: they order the metaslabs until the next load.
         let mut state = self.state();
         if state.free.take().is_none() {
             return false;
@@ -377,6 +383,7 @@ impl Metaslab {
         let first = allocating[slot].is_empty() && freeing[slot].is_empty();
         tree.remove(span).map_err(wrong)?;
         if let Err(error) = allocating[slot].add(span) {
+            // Undone: a span in none of the sets could not be allocated until the next load.
             tree.add(span).map_err(wrong)?;
             return Err(wrong(error));
         }
@@ -395,6 +402,7 @@ impl Metaslab {
         state.allocating[txg.slot::<TXGS>()]
             .remove(span)
             .map_err(wrong)?;
+        // Without a tree nothing is to undo: the map never had this allocation.
         if let Some(tree) = &mut state.free {
             tree.add(span).map_err(wrong)?;
         }
@@ -472,11 +480,13 @@ impl Metaslab {
             } = &mut *state;
             // Unloaded meanwhile by another thread.
             let Some(tree) = free else { continue };
+            // Allocated already: most often its txg was committed before the crash.
             if !tree.intersects(span) {
                 return Ok(None);
             }
             let first = allocating[slot].is_empty() && freeing[slot].is_empty();
             let wrong = |e| Error::corrupt(self.region.to_string(), e);
+            // A range that is free only in part has two owners, and is refused here.
             tree.remove(span).map_err(wrong)?;
             allocating[slot].add(span).map_err(wrong)?;
             self.note(&state);
@@ -509,6 +519,7 @@ impl Metaslab {
     pub(crate) fn release(&self, parts: &[Span]) {
         let mut state = self.state();
         for &part in parts {
+            // Without a tree it is free in the map, where the next load finds it.
             if state.held.clear_span(part) > 0
                 && let Some(tree) = &mut state.free
             {
@@ -582,6 +593,7 @@ impl State {
 
     /// Removes the spans that are not allocatable from `free`, the map's state.
     fn subtract_pending(&self, free: &mut RangeTree) -> Result<(), RangeError> {
+        // Without `freeing`: that space is still allocated in the map.
         let sets = self
             .allocating
             .iter()

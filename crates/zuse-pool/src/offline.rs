@@ -57,6 +57,7 @@ impl Pool {
             }
             None => return Err(refused(Errno::NODEV, "no such device in pool")),
         }
+        // A device that cannot be used is no loss: the pool is without it already.
         if !is_log && self.vdevs.is_usable(guid) && self.is_needed(guid) {
             return Err(refused(Errno::BUSY, "no valid replicas"));
         }
@@ -69,6 +70,7 @@ impl Pool {
             false => self.vdevs.offline(guid)?,
         }
         let mut config = self.config.lock();
+        // Without a mark for a temporary one, so that the next import uses it again.
         if let Some(node) = config.vdev_tree.find_mut(guid).filter(|_| !how.temporary) {
             node.offline = !how.fault;
             node.faulted = how.fault;
@@ -85,6 +87,7 @@ impl Pool {
     /// # Errors
     /// `Refused`, with OpenZFS's message: no such device.
     pub fn online(&self, guid: u64) -> Result<Health> {
+        // Outside of the sync: opening a device may take long.
         let path = self.vdevs.leaf(guid).and_then(|leaf| leaf.path());
         let device = self.found_again(guid, path.as_deref());
         self.sync_task(
@@ -127,6 +130,7 @@ impl Pool {
         }
         self.vdevs.online(guid, &|_| device.clone())?;
         let mut config = self.config.lock();
+        // The first child of a `spare` is the device that the spare stands in for.
         let spared = config.vdev_tree.parent_of(guid).is_some_and(|p| {
             p.kind == VdevKind::Spare && p.children.first().is_some_and(|c| c.guid == guid)
         });
@@ -138,6 +142,7 @@ impl Pool {
             node.aux_state = None;
             if leaf.is_usable() {
                 node.not_present = false;
+                // The spare leaves when this device is complete.
                 node.unspare |= spared && was_away;
             }
         }

@@ -86,6 +86,7 @@ impl Pool {
             },
         )?);
         let choice = vdevs.best_uberblock(options.rewind_to)?;
+        // A writer continues after the newest txg, even if it opens an older one.
         let counts = if options.writable {
             choice.newest.txg
         } else {
@@ -181,6 +182,7 @@ impl Pool {
         config.state = PoolState::Active;
         drop(config);
         self.config_changed();
+        // No command can run `zpool clear` on a pool that is not open yet.
         self.suspension.set_impatient(true);
         if rewound && let Err(error) = self.commit_rewind(last, options.checkpoint) {
             // There is no sync thread yet, which closing would wait for.
@@ -190,6 +192,7 @@ impl Pool {
         // After the rewind is on disk. A thread that writes before it could overwrite the newer
         // state.
         self.start()?;
+        // Read before the first txg, whose uberblock has 0 there.
         let back_to = self.uberblock().checkpoint_txg;
         let first = match split_off {
             None if rewound && options.checkpoint => self.sync_task(

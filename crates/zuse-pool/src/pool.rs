@@ -217,6 +217,7 @@ impl Pool {
             writable,
             fail_mode: AtomicU32::new(0),
             autotrim: AtomicBool::new(false),
+            // An earlier import may have left frees, which only the MOS knows.
             frees_pending: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             rewound: AtomicBool::new(false),
@@ -504,6 +505,7 @@ impl Pool {
     /// The error for callers that should not wait while the pool is suspended.
     fn brake(&self) -> Result<()> {
         match self.suspension.error() {
+            // With `failmode=wait` callers wait, as long as `zpool clear` can resume the pool.
             Some(error) if self.fail_mode.load(Relaxed) != 0 || self.suspension.is_lost() => {
                 Err(error)
             }
@@ -666,6 +668,7 @@ impl Pool {
                 .as_ref()
                 .and_then(|open| open(config.guid, config.path.as_deref()))
         };
+        // Before they are opened again: afterwards they look like any other leaf.
         if self.writable {
             self.mark_lost_leaves_outdated();
         }
@@ -700,6 +703,7 @@ impl Pool {
             return Ok(());
         }
         let mut result = Ok(());
+        // First: the txg below writes its last positions.
         self.stop_vdev_work();
         if self.writable {
             if let Some(error) = self.suspension.error() {
@@ -730,9 +734,12 @@ impl Pool {
             self.txgs.stop();
             let threads = std::mem::take(&mut *self.threads.lock());
             for thread in threads {
+                // Both catch their panics, so there is no result to lose.
+                // Both catch their panics, so there is no result to lose.
                 let _ = thread.join();
             }
         }
+        // The threads have ended, so no other would answer these callers.
         self.fail_tasks(&Error::refused(
             zuse_base::Errno::NODEV,
             "the pool was closed",

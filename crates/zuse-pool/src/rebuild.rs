@@ -147,6 +147,7 @@ impl Pool {
                 };
                 zap.update(ctx.tx, KEY, &zeros)?;
             }
+            // The feature counts rebuilds that run (01b §9).
             if rebuild.state == RebuildState::Active && self.features.is_active(FEATURE) {
                 self.features.add(ctx, FEATURE, -1)?;
             }

@@ -50,6 +50,7 @@ impl Pool {
             let wrong = |what: &str| Error::corrupt(format!("{place}, vdev {id}"), what.to_owned());
             let vdev = u32::try_from(id).map_err(|_| wrong("there is no such vdev"))?;
             let top = self.vdevs.top(vdev)?;
+            // The row comes from disk, and a circle would never end.
             if !seen.insert(vdev) {
                 return Err(wrong("it stands twice in the row of removals"));
             }
@@ -58,6 +59,7 @@ impl Pool {
                 .filter(|_| *top.kind() == VdevKind::Indirect)
                 .ok_or_else(|| wrong("it is in the row of removals but was not removed"))?;
             let mapping = self.read_mapping(vdev, ObjectId(indirect.object))?;
+            // At once: the mapping of the vdev removed before may be on this one.
             self.vdevs.set_mapping(vdev, Arc::new(mapping))?;
             next = indirect.previous.filter(|id| *id != NONE);
         }
@@ -138,6 +140,7 @@ impl Pool {
                 };
                 let vdev = u32::try_from(vdev)
                     .map_err(|_| Error::corrupt("record of a condensing mapping", "vdev"))?;
+                // A pool without `obsolete_counts` has a shorter bonus, and no such object.
                 let counts = pool.mos().dnode(ObjectId(next))?.with_bonus(|b| {
                     let word = b.get(24..32).and_then(|w| w.first_chunk::<8>().copied());
                     word.map_or(0, u64::from_le_bytes)

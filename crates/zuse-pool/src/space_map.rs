@@ -114,6 +114,7 @@ impl SpaceMap {
             |what: String| Error::corrupt(format!("{region}, space map object {object}"), what);
         let header = SpaceMapPhys::parse(&stored.bonus).map_err(|e| bad(e.to_string()))?;
         let capacity = u64::from(stored.block_size).saturating_mul(stored.blocks);
+        // Words beyond the object's end read as zero, which is a valid ALLOC of the first unit.
         if header.length > capacity {
             return Err(bad(format!(
                 "length {} of an object of {capacity} bytes",
@@ -182,6 +183,7 @@ impl SpaceMap {
         visit: &mut dyn FnMut(MapEntry) -> Result<()>,
     ) -> Result<()> {
         let block_size = u64::from(self.block_size);
+        // A single block needs no hint: it is read right away.
         if self.blocks() > 1 {
             store.prefetch(self.object, self.blocks());
         }
@@ -224,6 +226,7 @@ impl SpaceMap {
                 begins = words.len() - entries.unread();
             }
             let from = all.len().saturating_sub(limit);
+            // Without entries before them the whole block goes, with its debug words.
             if from > 0 {
                 let at = all.get(from).map_or(0, |(at, _)| *at);
                 tail.length = start + at as u64;
@@ -253,6 +256,7 @@ impl SpaceMap {
             .map_err(|e| self.wrong(e))
         })?;
         let allocated = self.region.span.size - free.space();
+        // A stale or lost block may give a valid state, but hardly the right sum.
         if i64::try_from(allocated) != Ok(self.header.alloc) {
             return Err(self.wrong(format!(
                 "{allocated} bytes are allocated, the header says {}",

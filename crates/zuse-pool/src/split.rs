@@ -119,6 +119,7 @@ impl Pool {
         self.refuse_with_checkpoint()?;
         for guid in chosen {
             let leaf = self.vdevs.leaf(*guid);
+            // In the new pool it has no sibling to read a missing block from.
             let whole = leaf.is_some_and(|l| l.is_usable() && !l.is_outdated() && !l.has_missed());
             if !whole || self.is_needed(*guid) {
                 return Err(refused(Errno::BUSY, "no valid replicas"));
@@ -139,6 +140,7 @@ impl Pool {
         make: impl FnOnce(&Self, SplitOff) -> Result<()>,
     ) -> Result<()> {
         let off = self.split_off(name, chosen)?;
+        // Before the new pool is made: nothing of this txg may be written to its devices.
         self.take_leaves_out(ctx, chosen)?;
         make(self, off)
     }
@@ -153,6 +155,8 @@ impl Pool {
                 left.push(node.guid);
             }
         });
+        // The txg that is waited for below takes this lock.
+        // The txg that is waited for below takes this lock.
         drop(config);
         if left.is_empty() {
             return self.sync_now();
@@ -210,6 +214,7 @@ impl Pool {
             rest.extend(top.children.iter().filter(|c| c.guid != leaf.guid).cloned());
             let mut new = leaf.clone();
             new.guid = self.free_guid();
+            // The same slot, because block pointers name vdevs by number.
             new.id = top.id;
             new.top.clone_from(&top.top);
             new.zap_top = top.zap_top;
@@ -227,6 +232,7 @@ impl Pool {
         tree.other.clone_from(&old.vdev_tree.other);
         let mut config = PoolConfig::new(name, old.version, tree);
         config.state = PoolState::Active;
+        // If the split is interrupted, it tells the old pool which devices left.
         config.split_guid = Some(old.pool_guid);
         config.compatibility.clone_from(&old.compatibility);
         config.has_per_vdev_zaps = old.has_per_vdev_zaps;
@@ -261,6 +267,7 @@ impl Pool {
                 self.free_maps(ctx, keys.metaslab_array, count.unwrap_or(0))?;
             }
             if let Some(zap) = top.zap_top.filter(|zap| *zap != 0) {
+                // The array has no other owner, so it would be leaked.
                 let zap = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
                 if let Some(unflushed) = zap.lookup_u64(UNFLUSHED)? {
                     self.mos().free(ctx.tx, ObjectId(unflushed))?;
@@ -300,6 +307,7 @@ impl Pool {
             let Some(map) = ObjectId(u64::from_le_bytes(*word)).some() else {
                 continue;
             };
+            // A longer bonus has a histogram, which the feature counts.
             histograms += i64::from(self.mos().dnode(map)?.with_bonus(<[u8]>::len) > 24);
             self.mos().free(ctx.tx, map)?;
         }

@@ -159,6 +159,7 @@ impl WriteFaults for Suspension {
         let mut state = self.lock();
         if *state == State::Running {
             *state = State::Waiting(error.to_string());
+            // Released first: the listener takes locks of lower rank.
             drop(state);
             self.announce();
             state = self.lock();

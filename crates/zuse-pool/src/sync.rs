@@ -32,6 +32,7 @@ const MAX_PASSES: u32 = 40;
 
 impl Pool {
     fn anything_dirty(&self, txg: Txg) -> bool {
+        // A new vdev needs another txg: only the next one brings it to the allocator.
         let config = self.config_dirty.load(Relaxed) || !self.new_tops.lock().is_empty();
         let datasets = self.mos().is_dirty(txg) || self.hooks.is_dirty(txg);
         let tables = self.clones.is_dirty(txg) || self.dedup.is_dirty();
@@ -84,6 +85,7 @@ impl Pool {
     }
 
     fn write_txg(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        // After a panic the state in memory may be half changed: nothing of it is written.
         self.suspension.check_no_panic()?;
         self.wait_for_logs(txg)?;
         if !self.anything_dirty(txg) {
@@ -159,6 +161,8 @@ impl Pool {
         if self.keeps_checkpoint() && self.available(Reserve::None) == 0 {
             return Ok(());
         }
+        // Cleared before the work: frees that are queued meanwhile set it again, and the next txg
+        // takes them.
         if self.frees_pending.swap(false, Relaxed) && self.hooks.process_frees(ctx)? {
             self.frees_pending.store(true, Relaxed);
         }
@@ -187,6 +191,7 @@ impl Pool {
             // The logs of devices that lack blocks are space maps: they come before the pass that
             // counts maps.
             self.sync_dtls(&ctx)?;
+            // In every pass: a step of the one before may have changed the configuration.
             if self.config_dirty.swap(false, Relaxed) {
                 if allocator.create_arrays(&writer)? {
                     self.note_arrays()?;
@@ -214,6 +219,7 @@ impl Pool {
                 self.hooks.mos_delta(&ctx, delta)?;
             }
             pass += 1;
+            // An error is better than a sync thread that never ends.
             if pass > MAX_PASSES {
                 return Err(Error::corrupt(
                     format!("pool {}, txg {}", self.name(), txg.0),
@@ -349,6 +355,7 @@ impl Pool {
         let tops = self.vdevs.tops();
         let plain: Vec<_> = tops
             .iter()
+            // Holes and removed vdevs have no space of their own.
             .filter(|t| t.is_concrete() && t.metaslab_shift() > 0)
             .collect();
         let all: u64 = plain.iter().map(|t| t.asize() >> t.metaslab_shift()).sum();

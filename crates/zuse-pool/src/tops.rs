@@ -98,6 +98,7 @@ impl Pool {
         let mut labels = FirstLabels::default();
         let mut guid = || self.free_guid();
         for (spec, members) in layout::groups(&new.devices, &new.layout)? {
+            // The next number: holes are not reused (01-pool §4.4).
             let id = (first + tops.len()) as u64;
             let mut top = spec.config(id, members, &mut guid)?;
             top.visit_mut(&mut |node| node.create_txg = Some(ctx.txg.0));
@@ -148,6 +149,7 @@ impl Pool {
         if class != VdevClass::Normal
             && let Some(zap) = top.zap_top
         {
+            // With its zero byte: OpenZFS reads it as a C string.
             let word = format!("{}\0", class.word()).into_bytes();
             let zap = Zap::open(&self.mos().dnode(ObjectId(zap))?)?;
             zap.add(ctx.tx, BIAS, &ZapValue::Bytes(word))?;
@@ -200,6 +202,7 @@ impl Pool {
                 allocator.add_vdev(info)?;
             }
         }
+        // This txg makes the metaslab arrays, and the configuration has to name them.
         self.config_changed();
         Ok(())
     }

@@ -390,6 +390,7 @@ impl Txgs {
             if state.quiesced.is_none() && self.is_due(&state) {
                 break;
             }
+            // At least a moment: an overdue txg may have to wait for the one that is quiesced.
             let left = state
                 .timeout
                 .saturating_sub(state.opened_at.elapsed())
@@ -436,6 +437,7 @@ impl Txgs {
         if work.is_empty() {
             return state;
         }
+        // A hold of its own, so that the txg cannot close meanwhile. Dropping `tx` releases it.
         state.holds += 1;
         let tx = Tx::open(state.open, 0, self.clone());
         drop(state);
@@ -478,9 +480,11 @@ impl Txgs {
         assert_eq!(state.syncing, Some(txg), "a txg ends that was not written");
         state.syncing = None;
         self.wake_work_pool(&state);
+        // A kick during the sync had no effect, so the next one counts again.
         state.kicked = false;
         state.streams = self.meter.values_of(state.open) >= VALUES_DURING_SYNC;
         state.synced = txg;
+        // From now on the pool's space includes what was written.
         state.reserved[txg.slot::<4>()] = 0;
         self.changed.notify_all();
     }
@@ -525,6 +529,7 @@ impl TxgHold for Txgs {
         debug_assert_eq!(txg, state.open, "a transaction outlived its txg");
         assert!(state.holds > 0, "a transaction ends twice");
         state.holds -= 1;
+        // Only the thread that closes the txg waits for this.
         if state.holds == 0 && state.closing {
             self.changed.notify_all();
         }

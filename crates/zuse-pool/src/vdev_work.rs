@@ -190,6 +190,7 @@ impl Pool {
             .filter(|s| s.kind == kind && s.state == VdevWorkState::Active);
         let left = active.filter_map(|s| {
             let leaf = self.leaf_of_zap(s.zap).filter(|leaf| leaf.is_usable())?;
+            // Never 0 while it is active, because 0 means that it has ended.
             Some(leaf.asize().saturating_sub(s.next).max(1))
         });
         left.fold(0, u64::saturating_add)
@@ -279,9 +280,12 @@ impl Pool {
     /// The present state of the work on a device.
     fn known_vdev_work(&self, table: &Zap, zap: u64, kind: VdevWorkKind) -> Result<LeafWork> {
         let all = self.vdev_work.all.lock();
+        // Newer than the ZAP, which has only what the last txg wrote.
         if let Some(own) = all.iter().find(|s| (s.zap, s.kind) == (zap, kind)) {
             return Ok(own.clone());
         }
+        // Released before the ZAP is read.
+        // Released before the ZAP is read.
         drop(all);
         let [state, next, _] = kind.keys();
         let number = |key: &[u8]| -> Result<u64> {
@@ -349,6 +353,7 @@ impl Pool {
 
     /// Writes the progress of the work, within the syncing txg.
     pub(crate) fn sync_vdev_work(&self, ctx: &SyncCtx<'_>) -> Result<()> {
+        // Cleared before the list is read: later changes ask for another txg.
         self.vdev_work.due.store(false, Relaxed);
         let dirty: Vec<LeafWork> = {
             let mut all = self.vdev_work.all.lock();
@@ -368,6 +373,7 @@ impl Pool {
             }
         }
         let mut all = self.vdev_work.all.lock();
+        // Finished work leaves the list once its end is in the ZAP.
         all.retain(|s| s.state == VdevWorkState::Active || s.dirty);
         Ok(())
     }
@@ -408,6 +414,7 @@ impl Pool {
             .spawn(move || worker::Worker::new(pool).run());
         let made = made.map_err(|e| Error::refused(Errno::AGAIN, format!("no thread: {e}")))?;
         if let Some(ended) = thread.replace(made) {
+            // It has ended already, so this does not wait.
             let _ = ended.join();
         }
         Ok(())
@@ -418,9 +425,11 @@ impl Pool {
         self.vdev_work.stop.store(true, Relaxed);
         let thread = self.vdev_work.thread.lock().take();
         if let Some(thread) = thread {
+            // It may be parked for a device that cannot be used now.
             thread.thread().unpark();
             let _ = thread.join();
         }
+        // The txg that closes the pool writes the last positions.
         let dirty = self.vdev_work.all.lock().iter().any(|s| s.dirty);
         self.vdev_work.due.store(dirty, Relaxed);
     }

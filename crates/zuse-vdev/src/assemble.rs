@@ -79,6 +79,7 @@ pub fn scan_paths<P: AsRef<Path> + Sync>(paths: &[P]) -> FoundDevices {
         // An image of a disk: its partitions may carry labels that the disk as a whole does not.
         let parts = device.partitions().into_iter().filter_map(|part| {
             let path = format!("{}#{}", device.path(), part.number);
+            // A partition that cannot be opened must not hide the others.
             let device = FileDevice::open(&path, Access::Probe).ok()?;
             let labels = Labels::read(&device);
             labels.good().next()?;
@@ -112,6 +113,7 @@ pub fn assemble(scanned: &[Scanned]) -> FoundDevices {
         if let Some(label) = meant(&device.labels, &sure) {
             let group = groups.entry(label.pool_guid).or_default();
             group.add(label, &device.path);
+            // Its older labels count, too: they may name the leaf by the guid that the pool uses.
             let members = device.labels.good().filter_map(|(_, l)| l.member());
             let own = members.filter(|l| l.pool_guid == label.pool_guid && l.txg != 0);
             own.for_each(|older| group.note_leaf(older, &device.path));
@@ -121,6 +123,7 @@ pub fn assemble(scanned: &[Scanned]) -> FoundDevices {
             scan.aux.push((aux.clone(), device.path.clone()));
         }
     }
+    // After all groups are known: the old pool's devices may come later in the list.
     for device in scanned {
         if let Some(label) = meant(&device.labels, &sure)
             && let Some(old) = label.split_guid.and_then(|guid| groups.get_mut(&guid))

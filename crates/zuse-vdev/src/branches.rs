@@ -111,6 +111,7 @@ impl Branches {
                 Form::Parity(vdev) => vdev.verify_block(offset, birth, buf, psize, check),
             };
             if !found.good {
+                // Another branch may have the block, and repair this one below.
                 wrong.push((branch, found));
                 continue;
             }
@@ -123,6 +124,7 @@ impl Branches {
         for (branch, found) in wrong {
             let bytes = good
                 .as_deref()
+                // Freed meanwhile: another block may be there by now.
                 .filter(|_| !found.stale && (check.is_live)());
             match bytes.map(|bytes| branch.write((offset, birth.0), bytes)) {
                 Some(Ok(())) => all.repaired += psize as u64,
@@ -169,6 +171,7 @@ impl Branches {
             }
         }
         if done {
+            // All leaves of the branch: which columns arrived is not known here.
             let missed = failed.iter().flat_map(|b| b.leaves.iter());
             missed.for_each(|leaf| leaf.note_missed());
             return Ok(());

@@ -418,6 +418,7 @@ impl VdevConfig {
                 expanding,
                 expand_txgs,
             } => {
+                // Before its expansions it had fewer children, and more than its parity then, too.
                 let grown = expand_txgs.len() + usize::from(*expanding);
                 if !(1..=3).contains(nparity)
                     || children.saturating_sub(grown) <= usize::from(*nparity)
@@ -446,6 +447,7 @@ impl VdevConfig {
                     && *ngroups > 0
                     && children <= MAX_CHILDREN
                     && disks >= group;
+                // The groups fill whole rows of the children in use (01b §5.1).
                 if !fits || group * u32::from(*ngroups) % disks != 0 {
                     return fail(format!(
                         "{ndata} data + {nparity} parity, {nspares} spares, {ngroups} groups over {children} children"

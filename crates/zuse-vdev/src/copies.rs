@@ -154,6 +154,7 @@ impl Copies {
                     return Ok((ReadOutcome::Good, counted));
                 }
                 Ok(()) => {
+                    // Old bytes are expected of a leaf that may lack the block.
                     if !leaf.is_outdated() {
                         counted.insert(i);
                     }
@@ -208,6 +209,7 @@ impl Copies {
         psize: usize,
         check: &mut BlockCheck<'_>,
     ) -> Verified {
+        // A fill reads one copy. If that is not good, all are read.
         if check.fills
             && let Some(verified) = self.fill(offset, birth, buf, psize, check)
         {
@@ -238,6 +240,7 @@ impl Copies {
                         }
                     }
                 },
+                // The leaf has counted the failed read.
                 Err(_) => wrong.insert(i),
             }
         }
@@ -309,6 +312,7 @@ impl Copies {
                 continue;
             };
             let len = last.saturating_sub(*first).saturating_add(*size as u64);
+            // The blocks' births are not known here, so a leaf with any log is no source.
             if let Some(leaf) = self.source(*first, |leaf| leaf.is_outdated())
                 && let Ok(len) = usize::try_from(len)
             {
@@ -462,6 +466,7 @@ impl Copies {
                 Err(error) => failed = Some(error),
             }
         }
+        // One copy that discards is enough: a discard is only a hint.
         match failed {
             Some(error) if !done => Err(error),
             _ => Ok(done),

@@ -36,6 +36,7 @@ const fn bits(x: u64) -> u8 {
 
 /// Metaslab shift of a new top-level vdev: about 200 metaslabs, of 16 MiB to 16 GiB each.
 pub const fn metaslab_shift(asize: u64) -> u8 {
+    // The rule of OpenZFS (01-pool §5.2).
     let count = asize >> 29;
     let shift = if count < 16 {
         bits(asize / 16)

@@ -142,6 +142,7 @@ impl Labels {
 /// The newest txg with an uberblock on the device.
 fn written_txg(device: &dyn BlockDevice, label: &PoolConfig) -> u64 {
     let shift = label.vdev_tree.top.as_ref().map_or(0, |t| t.ashift);
+    // It comes from a label: whatever it says, a slot must have some size.
     let shift = u8::try_from(shift)
         .unwrap_or(u8::MAX)
         .clamp(ASHIFT_MIN, ASHIFT_MAX);

@@ -218,6 +218,7 @@ impl Leaf {
         if state.device.is_some() {
             state.health = why.map_or(Health::GOOD, |why| Health::new(VdevState::Degraded, why));
         }
+        // Released first, as in `set_device`.
         drop(state);
         self.report_state(before);
     }
@@ -380,6 +381,7 @@ impl Leaf {
                 Kind::Io => 2,
             };
             self.exceeded.fetch_or(bit, Ordering::AcqRel);
+            // After the bit, which a thread that sees the alarm looks for.
             if let Some(alarm) = self.alarm.get() {
                 alarm.store(true, Ordering::Release);
             }
@@ -428,6 +430,7 @@ impl Leaf {
             Some(device) => Ok((device.clone(), state.asize)),
             None => {
                 let what = format!("{} {}", state.health.word(), state.health.why);
+                // Released first, because `name` takes this lock.
                 drop(state);
                 Err(Error::device(self.name(), Errno::NXIO, what.trim_end()))
             }
@@ -545,6 +548,7 @@ impl Leaf {
         let (device, _) = self.open_device()?;
         let ops = &self.counters.ops.labels;
         let result = ops.time(bytes.len(), 1, || device.write_at(bytes, at));
+        // Also after a failure: some of the bytes may be in the device's cache.
         self.written.fetch_add(1, Ordering::AcqRel);
         result.map_err(|error| {
             self.counters.write_errors.bump();
@@ -558,13 +562,16 @@ impl Leaf {
     /// `Device` when the device is missing or refuses; the leaf stays unflushed.
     pub fn flush(&self) -> Result<()> {
         let (device, _) = self.open_device()?;
+        // Before the flush: a write that ends meanwhile may not be covered by it.
         let written = self.written.load(Ordering::Acquire);
         let done = device.flush().map_err(|error| {
             self.counters.write_errors.bump();
+            // The host may have dropped what it could not write, so the leaf may lack it.
             self.note_missed();
             self.failed(error)
         });
         if done.is_ok() {
+            // Two flushes may end in any order, and the number must not go back.
             self.flushed.fetch_max(written, Ordering::AcqRel);
         }
         done
@@ -597,6 +604,7 @@ impl Leaf {
     fn failed(&self, error: impl Into<Error>) -> Error {
         let error = error.into();
         if matches!(error.errno(), Errno::NXIO | Errno::NODEV) {
+            // Only these numbers say that the device is gone. Another error may be one bad sector.
             self.close_device(Health::new(VdevState::Removed, Aux::None));
         } else {
             self.report_io(&error);

@@ -132,6 +132,7 @@ impl ParityVdev {
                 }
             });
         }
+        // One device that discards is enough: a discard is only a hint.
         match failed {
             Some(error) if !done => Err(error),
             _ => Ok(done),

@@ -51,6 +51,7 @@ impl Leaf {
     /// [`Vdevs::report_bad`], once its place in the tree is known.
     pub(crate) fn report_state(&self, before: Health) {
         if let Some(events) = self.events.get()
+            // The first open is no change of state.
             && before.state != VdevState::Closed
             && before.state != self.health().state
         {

@@ -96,6 +96,7 @@ pub(crate) fn write_slot(
 pub fn best(entries: &[RingEntry], limit: u64) -> Option<&RingEntry> {
     entries
         .iter()
+        // Txg 0 is that of a device which is no member yet (01-pool §4.3).
         .filter(|e| e.uberblock.txg != 0 && e.uberblock.txg <= limit)
         .max_by_key(|e| e.uberblock.rank())
 }

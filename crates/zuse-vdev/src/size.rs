@@ -65,9 +65,11 @@ impl SizeRule {
                 nparity,
                 grown,
             } => {
+                // The columns at the block's birth (01b §4.1).
                 let n = width + grown.iter().filter(|&&txg| txg <= birth).count() as u64;
                 let data = round_up(psize, a)? >> a;
                 let total = data + nparity * data.div_ceil(n.saturating_sub(*nparity).max(1));
+                // Rounded up, so that no gap is left that is too small for any block (01b §3.1).
                 total.next_multiple_of(nparity + 1).checked_mul(1 << a)
             }
             Form::Draid { ndata, nparity } => psize
@@ -87,6 +89,7 @@ impl SizeRule {
 
     /// The factor, in 1/512, from allocated bytes to the bytes shown as used.
     pub fn deflate_ratio(&self) -> u64 {
+        // Of a block before all expansions: the ratio never changes (01b §4.1).
         let sectors = self.asize(131_072, 0).unwrap_or(131_072) >> 9;
         131_072 / sectors.max(1)
     }

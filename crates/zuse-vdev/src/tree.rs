@@ -204,6 +204,7 @@ impl Top {
     /// Allocatable bytes in whole metaslabs.
     fn in_metaslabs(&self) -> u64 {
         let bytes = 1u64.checked_shl(self.metaslab_shift().into());
+        // A vdev without metaslabs yet counts as a whole.
         match bytes.filter(|bytes| *bytes > 1) {
             Some(bytes) => self.asize() / bytes * bytes,
             None => self.asize(),

@@ -46,6 +46,7 @@ fn hash(mut state: State, before: usize, data: &[u8]) -> [u8; 64] {
     let mut block = [0; BLOCK];
     block[..tail.len()].copy_from_slice(tail);
     block[tail.len()] = 0x80;
+    // The length does not fit any more: it gets a block of its own.
     if tail.len() + 9 > BLOCK {
         compress(&mut state, &block);
         block = [0; BLOCK];

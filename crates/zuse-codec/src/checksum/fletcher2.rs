@@ -42,6 +42,7 @@ type Sums = ([u64; 2], [u64; 2]);
 
 fn dispatch<const BIG: bool>(data: &[u8]) -> Sums {
     #[cfg(target_arch = "x86_64")]
+    // Below that the start-up of the lanes costs more than they save.
     if data.len() >= 256 {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
             // SAFETY: the two features it is compiled for were just detected.

@@ -47,6 +47,7 @@ impl SkeinMac {
 
 /// One UBI pass: the whole of `data` as blocks of that type; the last one is padded with zeros.
 fn ubi(state: &mut [u64; 8], kind: u64, data: &[u8]) {
+    // The last block goes apart even if it is full: it has the final flag.
     let whole = data.len().saturating_sub(1) / BLOCK * BLOCK;
     let (head, last) = data.split_at(whole);
     let mut flags = kind << 56 | FIRST;

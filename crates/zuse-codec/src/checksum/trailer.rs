@@ -46,6 +46,7 @@ fn seal(block: &mut [u8], verifier: [u64; 4], last: impl Fn([u64; 4]) -> [u64; 4
         .len()
         .checked_sub(TRAILER_SIZE)
         .expect("a self-checksummed block has room for its trailer");
+    // On every host: a reader takes the order from the magic (01-pool §1.4).
     let order = ByteOrder::Little;
     block[at..at + 8].copy_from_slice(&order.bytes_of_u64(TRAILER_MAGIC));
     let sum = last(hash(&block[..at + 8], verifier, order));

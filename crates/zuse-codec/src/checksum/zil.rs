@@ -54,6 +54,7 @@ fn header(bytes: &[u8]) -> Option<([u8; 8], [u8; 8], &[u8; 32])> {
 pub fn zil_sums(block: &[u8], verifier: [u64; 4]) -> Result<ZilSums, CodecError> {
     let (used, magic, stored) = header(block).ok_or(CodecError::Length(block.len()))?;
     let order = order_of(magic)?;
+    // The length is not verified yet, so it must not lead beyond the block.
     let covered = usize::try_from(order.u64(used))
         .ok()
         .and_then(|u| u.checked_next_multiple_of(UNIT))
@@ -80,6 +81,7 @@ pub fn seal_zil(block: &mut [u8], verifier: [u64; 4]) -> Result<usize, CodecErro
     if block.len() < HEADER {
         return Err(CodecError::Length(block.len()));
     }
+    // First, because the sum covers the magic and takes the byte order from it.
     block[MAGIC..WORDS].copy_from_slice(&TRAILER_MAGIC.to_le_bytes());
     let sums = zil_sums(block, verifier)?;
     block[WORDS..HEADER].copy_from_slice(&word_bytes(sums.computed, ByteOrder::Little));

@@ -66,11 +66,13 @@ pub(super) fn check(src: &[u8], len: usize) -> Option<()> {
         let literals = extended(token >> 4, &mut rest)?;
         rest = rest.get(literals..)?;
         written = written.checked_add(literals).filter(|n| *n <= len)?;
+        // The last sequence has literals only.
         if rest.is_empty() {
             return (written == len).then_some(());
         }
         let offset = usize::from(u16::from_le_bytes([take(&mut rest)?, take(&mut rest)?]));
         let matched = extended(token & 15, &mut rest)?.checked_add(SHORTEST)?;
+        // A decoder would copy bytes that are not written yet, or that precede the block.
         if offset == 0 || offset > written {
             return None;
         }

@@ -48,6 +48,7 @@ pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
 
 /// The match at position i: its length and distance. An unset slot means position 0.
 fn find(src: &[u8], i: usize, table: &mut [u16; WINDOW]) -> Option<(usize, usize)> {
+    // Near the end no match is looked for, as in OpenZFS.
     let here = src.get(i..i + MAX_MATCH)?;
     let mut h = u32::from(here[0]) << 16 | u32::from(here[1]) << 8 | u32::from(here[2]);
     h = h.wrapping_add(h >> 9);
@@ -103,6 +104,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<()> {
                 input += 2;
                 let length = (usize::from(x >> 2) + MIN_MATCH).min(dst.len() - out);
                 let distance = usize::from(x & 3) << 8 | usize::from(y);
+                // It would copy bytes that are not written yet.
                 if distance == 0 {
                     return None;
                 }

@@ -124,6 +124,7 @@ fn level(stored: [u8; 4]) -> Option<ZstdLevel> {
 pub(super) fn decompress(contexts: &mut Contexts, src: &[u8], dst: &mut [u8]) -> Option<()> {
     let (header, body) = src.split_first_chunk::<HEADER>()?;
     let [a, b, c, d, tail @ ..] = *header;
+    // Not needed to decode, but a level that does not exist shows a damaged header.
     level(tail)?;
     let frame = body.get(..usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?)?;
     let length = dst.len();

@@ -160,6 +160,7 @@ fn open<C>(cipher: &C, iv: &BlockIv, aad: &[u8], message: &mut [u8], tag: &Block
 where
     C: AeadInOut<NonceSize = U12, TagSize = U16>,
 {
+    // The longest block has 2^24 bytes.
     message.len() <= CCM_MAX + 1
         && cipher
             .decrypt_inout_detached(iv.into(), aad, message.into(), tag.into())

@@ -79,6 +79,7 @@ impl WrappingKey {
         // HMAC takes keys of every length.
         let prf = Hmac::<Sha1>::new_from_slice(text).ok()?;
         let mut key = Zeroizing::new([0; 32]);
+        // SHA-1 gives 20 bytes, so two blocks of PBKDF2 make the key.
         for (index, out) in (1u32..).zip(key.chunks_mut(20)) {
             let mut first = prf.clone();
             first.update(&salt.to_le_bytes());
@@ -179,6 +180,7 @@ impl MasterKey {
         let mut own = Zeroizing::new([0; MASTER_MAX]);
         let len = suite.key_len();
         own[..len].copy_from_slice(&master[..len]);
+        // HKDF's extract step without a salt is an HMAC with an empty key.
         let prk = hmac_sha512(&[], [&own[..len]]);
         Self {
             suite,
@@ -211,6 +213,7 @@ impl MasterKey {
 
     /// The cipher of the blocks with this salt (HKDF-SHA512).
     pub fn block_cipher(&self, salt: &BlockSalt) -> BlockCipher {
+        // One round of HKDF's expand step is enough: it gives 64 bytes, and no key is longer.
         let okm = hmac_sha512(&*self.prk, [&salt[..], &[1]]);
         match BlockCipher::new(self.suite, &okm[..self.suite.key_len()]) {
             Ok(cipher) => cipher,

@@ -11,6 +11,7 @@ const POLYNOMIAL: u64 = 0x1d1d_1d1d_1d1d_1d1d;
 #[inline(always)]
 fn double(x: u64) -> u64 {
     let carry = x & HIGH;
+    // All bits of each byte whose highest bit falls out.
     let mask = (carry << 1).wrapping_sub(carry >> 7);
     ((x ^ carry) << 1) ^ (mask & POLYNOMIAL)
 }

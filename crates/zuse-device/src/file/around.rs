@@ -106,6 +106,7 @@ impl Around {
     pub(super) fn write(&self, file: &File, buf: &[u8], at: u64) -> io::Result<Range<usize>> {
         let none = Ok(0..0);
         let page = PAGE as u64;
+        // Direct I/O moves whole pages, so memory and offset must have the same place in a page.
         if buf.len() < AROUND
             || !(buf.as_ptr().addr() as u64)
                 .wrapping_sub(at)
@@ -123,6 +124,8 @@ impl Around {
             match direct.file.write_at(&buf[done..to], at + done as u64) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    // The host reported support, but refuses. From now on everything goes through
+                    // the cache.
                     self.refused.store(true, Ordering::Relaxed);
                     break;
                 }

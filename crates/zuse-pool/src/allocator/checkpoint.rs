@@ -80,6 +80,7 @@ impl Allocator {
                     // As if born in this txg, so that it belongs to no checkpoint any more.
                     self.free_at(space, txg, txg, span)?;
                 }
+                // A tail of padding counts as one, so that every step gets on.
                 left = left.saturating_sub(tail.entries.len().max(1));
                 if left == 0 {
                     return Ok(Discarding::More);

@@ -72,6 +72,7 @@ impl ClassFigures {
             allocated,
             deferred,
             dspace,
+            // Deferred space cannot be allocated yet, so it counts as used.
             dused: deflate(allocated.saturating_add(deferred), ratio),
             ddeferred: deflate(deferred, ratio),
             dspace_closed: if closed { dspace } else { 0 },

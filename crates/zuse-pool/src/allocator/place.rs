@@ -59,6 +59,7 @@ impl Rotor {
             return 0;
         }
         let mut state = self.0.lock();
+        // A vdev may have been removed since.
         state.at %= members.len();
         if state.left == 0 {
             state.at = (state.at + 1) % members.len();
@@ -74,12 +75,15 @@ impl Rotor {
 fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
     let sum =
         |of: &dyn Fn(&VdevSpace) -> u64| members.iter().map(|v| u128::from(of(v))).sum::<u128>();
+    // At least 1, because a full class must not divide by zero.
+    // At least 1, because a full class must not divide by zero.
     let free = sum(&|v| v.free_bytes()).max(1);
     let capacity = sum(&|v| v.capacity.load(Relaxed)).max(1);
     let base = u128::from(ALIQUOT * vdev.info.children.max(1));
     let own = u128::from(vdev.capacity.load(Relaxed)).max(1);
     // base * (own free / own capacity) / (free / capacity), in 1/1024
     let share = u128::from(vdev.free_bytes()) * 1024 / own * 1024 / (free * 1024 / capacity).max(1);
+    // Within bounds, so that a new and empty vdev does not get all writes.
     u64::try_from(base * share.clamp(128, 8192) / 1024).unwrap_or(ALIQUOT)
 }
 
@@ -255,6 +259,7 @@ impl Allocator {
         }
         let metaslabs = vdev.metaslabs();
         let active = vdev.active.get(slot).map_or(NONE, |a| a.load(Relaxed));
+        // Whatever fails here, the search below tries every metaslab.
         if let Some(metaslab) = metaslabs
             .get(active)
             .filter(|m| m.longest() >= asize && !avoid(active))
@@ -331,6 +336,7 @@ impl Allocator {
     }
 
     fn load_and_allocate(&self, metaslab: &Metaslab, txg: Txg, asize: u64) -> Result<Attempt> {
+        // Another thread may unload it again before anything is allocated.
         loop {
             let attempt = metaslab.allocate(txg, asize)?;
             if attempt != Attempt::NotLoaded {
@@ -382,6 +388,7 @@ impl Allocator {
                 .enumerate()
                 .filter(|(_, m)| m.is_loaded())
             {
+                // Not the active ones: the next block would load them again.
                 if vdev.active.iter().all(|a| a.load(Relaxed) != index) {
                     loaded.push((metaslab.used_at.load(Relaxed), Arc::clone(metaslab)));
                 }

@@ -73,6 +73,7 @@ impl SideMap {
     pub fn new(kind: SideKind, vdev: u32, asize: u64, ashift: u8) -> Self {
         let (metaslab, shift) = match kind {
             SideKind::Kept => (Region::CHECKPOINT, ashift),
+            // Such a map counts in bytes (01b §6).
             SideKind::Obsolete => (Region::OBSOLETE, 0),
         };
         Self {
@@ -203,6 +204,7 @@ impl SideMap {
             ..how.shape
         };
         let map = SpaceMap::create(how.writer, shape, self.region)?;
+        // Named in the txg that creates it: an object without a name would be leaked.
         how.writer.add_name(zap, self.kind.key(), map.object().0)?;
         Ok(map)
     }
@@ -250,11 +252,13 @@ impl SideMap {
             self.bytes
                 .fetch_add(other.header().alloc.unsigned_abs(), Relaxed);
             *map = Some(other);
+            // The ZAP names it again. Its histogram is counted already.
             return Ok(Changed {
                 maps: 1,
                 histograms: 0,
             });
         };
+        // The vdev's ZAP names the map that stays.
         let (mut stays, goes) = if own.header().length < other.header().length {
             how.writer.remove_name(zap, key)?;
             how.writer.add_name(zap, key, other.object().0)?;
@@ -279,6 +283,7 @@ impl SideMap {
         goes.replay(store, &mut |entry| {
             let added = piece.add(Span::new(entry.offset, entry.run));
             added.map_err(|e| Error::corrupt(self.region.to_string(), e))?;
+            // In batches, because a map may have millions of entries.
             if piece.len() >= MERGE_PIECE {
                 flush(&mut stays, &mut piece)?;
             }

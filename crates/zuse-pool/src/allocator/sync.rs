@@ -81,6 +81,7 @@ impl Allocator {
         for removed in spaces.removed.values() {
             let (wrote, made) = removed.obsolete.sync(how)?;
             self.count_maps(made);
+            // The feature `obsolete_counts` counts these maps (01b §6).
             self.obsolete_delta.fetch_add(made.maps, Relaxed);
             written |= wrote;
         }

@@ -85,6 +85,7 @@ impl VdevInfo {
         let start = metaslab << self.metaslab_shift;
         let end = start.saturating_add(1 << self.metaslab_shift);
         let align = self.align.max(1);
+        // A metaslab without a whole row has no space.
         let start = start
             .checked_next_multiple_of(align)
             .map_or(end, |s| s.min(end));
@@ -98,6 +99,7 @@ impl VdevInfo {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        // From the disk: the shifts below must not overflow, and a DVA has 24 bits for the vdev.
         let sane = (9..=16).contains(&self.ashift)
             && self.metaslab_shift >= self.ashift
             && self.metaslab_shift < 63
@@ -173,6 +175,7 @@ impl VdevSpace {
             capacity += region.span.size;
             metaslabs.push(Arc::new(metaslab));
         }
+        // Its entries would be lost when the logs are retired.
         if let Some((metaslab, _)) = unflushed.into_iter().find(|(_, u)| !u.is_empty()) {
             let what = format!("a log space map names metaslab {metaslab}, which does not exist");
             return Err(Error::corrupt(format!("vdev {}", info.vdev), what));
@@ -195,6 +198,7 @@ impl VdevSpace {
     /// A copy with the metaslabs of a larger size. The pending work of existing ones is taken over.
     pub(super) fn grown(&self, info: VdevInfo, tripwire: Arc<Tripwire>) -> Result<Self> {
         info.check()?;
+        // The same metaslabs, not copies: other threads use them meanwhile.
         let mut metaslabs = self.metaslabs.clone();
         let mut capacity = self.capacity.load(Relaxed);
         for index in metaslabs.len() as u64..info.metaslab_count() {
@@ -204,6 +208,7 @@ impl VdevSpace {
             capacity += region.span.size;
             metaslabs.push(Arc::new(metaslab));
         }
+        // The new map of kept space starts empty, so the old one would be lost.
         assert!(
             self.kept.object().is_none() && !self.kept.is_dirty(),
             "a vdev grows while a checkpoint holds space of it"
@@ -283,6 +288,7 @@ impl VdevSpace {
                 1 << self.info.metaslab_shift,
             );
             let part = slot.overlap(Span::new(offset, asize)).ok_or_else(wrong)?;
+            // A dRAID's metaslab is trimmed to whole rows: there is no block in the rest.
             if !metaslab.region().span.contains(part) {
                 return Err(wrong());
             }
@@ -306,6 +312,7 @@ impl VdevSpace {
     pub(super) fn take_dirty(&self, txg: Txg) -> BTreeSet<usize> {
         let mut work = self.work();
         let mut all = mem::take(&mut work.dirty[txg.slot::<TXGS>()]);
+        // Once: the first writable txg moves the log entries of all metaslabs.
         all.append(&mut work.flush);
         all
     }

@@ -33,6 +33,7 @@ impl Dedup {
             due.map(|(checksum, _)| *checksum).collect()
         };
         for checksum in &due {
+            // Taken out, because the lock of the state is not held over I/O.
             let Some(mut table) = self.state().tables.remove(checksum) else {
                 continue;
             };
@@ -67,6 +68,7 @@ pub(super) fn statistics(ctx: &SyncCtx<'_>) -> Result<Zap> {
 fn free_unused(ctx: &SyncCtx<'_>, key: &Key, checksum: u8, entry: &mut Entry) -> Result<()> {
     for unused in entry.extract_if(.., |shared| shared.references == 0) {
         let mut bp = unused.pointer(key, checksum);
+        // As an ordinary block: with the bit, the free would look for this entry again.
         bp.set_dedup(false);
         ctx.pool.io().free(ctx.txg, &bp)?;
     }
@@ -160,6 +162,7 @@ impl Live {
                 counted,
                 now: mut entry,
             } = known;
+            // From now on the log's statistics count it, not those of the store.
             if let (Some(class), Some(old)) = (class, counted) {
                 self.statistics[class].take_entry(io, &key, &old, checksum);
             }
@@ -218,6 +221,7 @@ impl Live {
         if let (Some(old), Some(entry)) = (known.class, &known.counted) {
             self.statistics[old].take_entry(io, key, entry, self.checksum);
         }
+        // A key is in one store only.
         if let Some(old) = known.class.filter(|old| Some(*old) != class)
             && let Some(store) = self.stores[old]
         {
@@ -237,6 +241,7 @@ impl Live {
         if let Some(object) = self.stores[class] {
             return Ok(object);
         }
+        // The words of a strong checksum serve as their own hash (04b §1.3).
         let strong =
             ChecksumKind::from_u8(self.checksum).is_some_and(ChecksumKind::is_dedup_capable);
         let options = ZapOptions {
@@ -279,6 +284,7 @@ impl Live {
             }
             self.statistics[class] = Default::default();
         }
+        // The directory still names logs with entries.
         if self.logs.as_ref().is_some_and(|logs| !logs.is_empty()) {
             return Ok(true);
         }

@@ -121,6 +121,7 @@ impl Histogram {
         checksum: u8,
         by: fn(&mut Figures, &Figures, u64),
     ) {
+        // Blocks without references only wait to be freed.
         let live = || entry.iter().filter(|s| s.references > 0);
         let total = live().fold(0u64, |sum, s| sum.saturating_add(s.references));
         let Some(bucket) = total.checked_ilog2() else {

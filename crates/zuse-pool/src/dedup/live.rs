@@ -260,6 +260,7 @@ impl Dedup {
     fn claim(&self, checksum: u8, key: Key) -> Claim<'_> {
         let key = (checksum, key);
         let mut claimed = self.claimed.lock();
+        // Checked again after each wake-up: all keys share one condition.
         while !claimed.insert(key) {
             claimed = self.released.wait(claimed);
         }
@@ -319,6 +320,7 @@ impl Dedup {
         let mut known = self.known(checksum.1, &key)?;
         let before = total(&known.now);
         let (first, birth) = (bp.dva(0), bp.physical_birth());
+        // Any other block of this key was pruned from the table, and is an ordinary one (04b §1.6).
         let is_it = |s: &&mut Shared| s.birth == birth && s.dvas[0] == first;
         let Some(shared) = known.now.iter_mut().find(is_it) else {
             return Ok(false);
@@ -454,6 +456,7 @@ impl DedupTables for Dedup {
                     return Ok(DedupOutcome::Refused);
                 }
                 shared.references += 1;
+                // An entry may have more copies than are wanted: the pointer names the first ones.
                 let named = if flat { copies } else { have };
                 for (i, dva) in shared.dvas.iter().take(named.into()).enumerate() {
                     bp.set_dva(i, *dva);

@@ -89,6 +89,7 @@ impl Logs {
         let [first, second] = logs else { return None };
         let active = usize::from(first.is_flushing());
         let mut both = [DdtLog::of(first), DdtLog::of(second)];
+        // The older value of a key must not be flushed over the newer one.
         let newer: Vec<Key> = both[active].entries.keys().copied().collect();
         for key in newer {
             both[1 - active].entries.remove(&key);
@@ -115,6 +116,7 @@ impl Logs {
             both: [make(0)?, make(1)?],
             active: 0,
         };
+        // The active one gets its header with the first append.
         logs.both[1].write_header(ctx, true)?;
         Ok(logs)
     }
@@ -155,11 +157,13 @@ impl Logs {
         let active = self.active;
         let log = &mut self.both[active];
         let dnode = ctx.pool.mos().dnode(log.object)?;
+        // A record never crosses the end of a block.
         for chunk in entries.chunks(BLOCK as usize / FLAT_RECORD) {
             let mut block = Vec::with_capacity(BLOCK as usize);
             for (key, logged) in chunk {
                 block.extend(form::record(key, logged.class, &logged.entry));
             }
+            // The next txg begins a new block, so the rest of this one stays empty (04b §1.4).
             block.resize(BLOCK as usize, 0);
             dnode.write_at(ctx.tx, log.length, &block)?;
             log.length += u64::from(BLOCK);
@@ -172,6 +176,7 @@ impl Logs {
     /// [`Self::flushed`].
     pub fn due(&mut self, appended: usize) -> Vec<(Key, Logged)> {
         let all: usize = self.both.iter().map(|log| log.entries.len()).sum();
+        // As many as were appended, and a part of the rest: otherwise the logs could grow for ever.
         let most = LEAST.max(appended).saturating_add(all / PART);
         let log = self.flushing();
         let mut due = Vec::new();

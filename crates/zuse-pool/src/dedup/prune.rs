@@ -134,6 +134,7 @@ impl Pool {
 impl Dedup {
     /// Removes some entries from a position on; returns how many, and the next position.
     fn prune(&self, ctx: &SyncCtx<'_>, checksum: u8, cut: Cut, from: u64) -> Result<(u64, u64)> {
+        // Taken out, because the lock of the state is not held over I/O.
         let Some(mut table) = self.state().tables.remove(&checksum) else {
             return Ok((0, END));
         };
@@ -142,6 +143,7 @@ impl Dedup {
             Ok((gone, _)) if *gone > 0 => table.keep_or_destroy(ctx),
             _ => Ok(true),
         };
+        // Also after an error: without its table a reference would count as the last one.
         if !matches!(stays, Ok(false)) {
             self.state().tables.insert(checksum, table);
         }

@@ -208,6 +208,7 @@ impl Dedup {
         };
         let here = SharedAt {
             checksum,
+            // A position is one of its own table only.
             cookie: if checksum == at.checksum {
                 at.cookie
             } else {

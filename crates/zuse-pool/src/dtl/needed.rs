@@ -30,6 +30,7 @@ impl Pool {
             };
         }
         let spare = match &node.kind {
+            // They have no devices: a removed vdev's blocks are on other vdevs.
             VdevKind::Hole | VdevKind::Indirect => return Vec::new(),
             VdevKind::Missing => return all(),
             kind => kind.spare_children(node.children.len()),
@@ -133,6 +134,7 @@ impl Pool {
                 whole.push(node.guid);
             }
         });
+        // `set_leaf_missing` takes this lock itself.
         drop(state);
         for guid in &whole {
             self.set_leaf_missing(*guid);

@@ -35,6 +35,7 @@ pub(super) fn choose(
         .overlapping(Span::between(cursor, region.end()))
         .take(WALK)
         .find_map(place);
+    // Nothing fits ahead: the cursor continues in the longest segment.
     let restart = || {
         let start = longest.start.checked_next_multiple_of(align.max(1))?;
         let span = Span::new(start, size);

@@ -50,6 +50,7 @@ impl Metaslab {
     /// The MOS cannot be changed; the sets are unchanged then.
     pub(crate) fn sync(&self, how: SyncPass<'_>) -> Result<Synced> {
         let slot = how.writer.txg().slot::<TXGS>();
+        // Held for the whole pass: a load must not find the sets taken out, but not yet in the map.
         let mut side = self.map_side();
         let (allocs, frees) = {
             let mut state = self.state();
@@ -149,7 +150,10 @@ impl Metaslab {
             return None;
         }
         let free = state.free_on_disk(frees)?;
+        // The rest works on the copy, while other threads allocate.
+        // The rest works on the copy, while other threads allocate.
         drop(state);
+        // Only if that halves the map, because condensing writes all of it.
         let limit = map.header().length / 2;
         (optimal_length(&free, self.region.shift, how.two_words, limit) <= limit).then_some(free)
     }
@@ -160,6 +164,7 @@ impl Metaslab {
         let shift = self.region.shift;
         match &state.free {
             Some(tree) if pass == 1 || tree.len() <= CHEAP_HISTOGRAM => {
+                // Space that waits is free in the map already.
                 let waiting = state
                     .defer
                     .iter()
@@ -223,8 +228,10 @@ impl Metaslab {
                 tree.add_missing(span);
             }
             self.note(&state);
+        // There is no tree to add it to: the next load finds it free in the map.
         } else if !oldest.is_empty() {
             let free = self.free_space.fetch_add(oldest.space(), Relaxed) + oldest.space();
+            // The longest segment is unknown now, and this bound is always right.
             self.longest
                 .store(if state.broken.is_some() { 0 } else { free }, Relaxed);
             self.estimate
@@ -235,6 +242,8 @@ impl Metaslab {
         if state.free.as_ref().is_some_and(|f| f.len() <= CHEAP_LOOK) {
             state.check_invariants(self.region());
         }
+        // Released before the caller's code runs.
+        // Released before the caller's code runs.
         drop(state);
         oldest.iter().for_each(&mut visit);
         (oldest.space(), waits)

@@ -144,6 +144,7 @@ impl Pool {
         for info in infos {
             let mut logged = pending.remove(&info.vdev).unwrap_or_default();
             for (index, object) in (0..).zip(self.space_maps_of(info)?) {
+                // The sum in the map leaves out what is only in logs (01-pool §5.5).
                 let mut allocated = logged.remove(&index).map_or(0, |log| log.delta());
                 if object.0 != 0 {
                     let bonus = self.mos().dnode(object)?.bonus_vec();
@@ -152,6 +153,7 @@ impl Pool {
                     allocated = allocated.saturating_add(map.alloc);
                 }
                 let room = info.region(index).span.size;
+                // A damaged sum may be negative.
                 each(info, room, allocated.max(0).unsigned_abs());
             }
         }

@@ -70,6 +70,7 @@ impl Pool {
         if !self.writable {
             return Err(Error::refused(zuse_base::Errno::ROFS, "pool is read-only"));
         }
+        // In the queue it would wait for `zpool clear`, like the sync thread.
         if let Some(error) = self.suspension.error() {
             return Err(error);
         }
@@ -108,6 +109,7 @@ impl Pool {
             ready: Condvar::new(),
         });
         let theirs = slot.clone();
+        // If that txg closes first, the task runs in the next one: older tasks are due, too.
         let txg = self.open_txg();
         self.tasks.lock().push_back(Task {
             txg,
@@ -123,6 +125,7 @@ impl Pool {
                         Ok(()) => {
                             let before = ctx.pool.mos().edits();
                             let result = apply(ctx);
+                            // The change stopped half-way, so its txg must not be committed.
                             if let Err(e @ (Error::Corrupt { .. } | Error::Device { .. })) = &result
                                 && ctx.pool.mos().edits() != before
                             {
@@ -142,6 +145,7 @@ impl Pool {
             if let Some(done) = result.take() {
                 return Ok(done);
             }
+            // It was queued after `close` had answered the waiting tasks.
             if self.closed.load(Relaxed) {
                 return Err(Error::refused(
                     zuse_base::Errno::NODEV,
@@ -155,6 +159,7 @@ impl Pool {
                     .error()
                     .unwrap_or_else(|| Error::refused(zuse_base::Errno::IO, "the pool is lost")));
             }
+            // With a timeout, because the two cases above wake no thread here.
             result = slot.ready.wait_timeout(result, Duration::from_millis(500));
         }
     }

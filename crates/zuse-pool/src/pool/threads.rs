@@ -37,9 +37,11 @@ impl Pool {
 
     fn sync_loop(self: Arc<Self>) {
         while let Some(txg) = self.txgs.next_to_sync() {
+            // A panic must not end this thread alone: its waiters would wait for ever.
             let caught = catch_unwind(AssertUnwindSafe(|| self.sync_txg(txg)));
             let result = caught.unwrap_or_else(|_| {
                 self.tripwire().tear(at::CHANGE);
+                // An error in any case, because the tripwire has just been triggered.
                 self.suspension.check_no_panic()
             });
             match result {
@@ -53,6 +55,7 @@ impl Pool {
     /// woken with an error.
     fn end(&self, error: Error) {
         self.suspension.lose(&error);
+        // The first loss says more than its consequences.
         let error = self.suspension.error().unwrap_or(error);
         self.txgs.fail(error.clone());
         self.fail_tasks(&error);

@@ -53,6 +53,7 @@ impl SpaceMap {
             return Ok(false);
         }
         let mut stream = WordStream::new(self, writer, self.header.length, how);
+        // ALLOC first: a block that is born and freed in one txg is in both sets.
         stream.set(MapOp::Alloc, allocs.iter())?;
         stream.set(MapOp::Free, frees.iter())?;
         let length = stream.flush()?;
@@ -67,6 +68,7 @@ impl SpaceMap {
             .alloc
             .wrapping_add_unsigned(allocs.space())
             .wrapping_sub_unsigned(frees.space());
+        // Before the header: a refused sum leaves the map as it was.
         self.check_sum(alloc)?;
         self.store_header(writer, length, alloc, how.histogram)?;
         Ok(true)
@@ -111,6 +113,7 @@ impl SpaceMap {
             .wrapping_sub_unsigned(sum(MapOp::Alloc))
             .wrapping_add_unsigned(sum(MapOp::Free));
         self.check_sum(alloc)?;
+        // The last block may be cut in the middle: words after the length are ignored.
         let block = tail.length.div_ceil(u64::from(self.block_size));
         writer.truncate(self.object, block)?;
         self.store_header(writer, tail.length, alloc, None)
@@ -120,6 +123,7 @@ impl SpaceMap {
     fn check_sum(&self, alloc: i64) -> Result<()> {
         let size = self.region.span.size;
         let (sum, what) = match self.region.metaslab {
+            // It has only FREE entries, so its sum is negative.
             Region::CHECKPOINT => (alloc.checked_neg(), "freed"),
             _ => (Some(alloc), "allocated"),
         };
@@ -198,12 +202,14 @@ impl<'a> WordStream<'a> {
 
     /// Writes the encoded words; returns the offset after them.
     fn flush(&mut self) -> Result<u64> {
+        // The new encoder is a placeholder: its offset is known only after the write.
         let (words, _) =
             std::mem::replace(&mut self.encoder, encoder(self.map, self.how, 0)).finish();
         if !words.is_empty() {
             self.writer.write_at(self.map.object, self.base, &words)?;
             self.base += words.len() as u64;
         }
+        // By its offset the encoder knows where a block ends, and pads there.
         self.encoder = encoder(self.map, self.how, self.base);
         Ok(self.base)
     }

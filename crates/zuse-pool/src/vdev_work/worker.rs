@@ -111,6 +111,7 @@ impl Worker {
     }
 
     fn note(&mut self, place: &Place, step: &Step) {
+        // Before the list is locked: the configuration is never locked under it.
         let left_pool = matches!(step, Step::Gone) && self.pool.leaf_of_zap(place.zap).is_none();
         let mut all = self.pool.vdev_work.all.lock();
         let own = |s: &&mut super::LeafWork| (s.zap, s.kind) == (place.zap, place.kind);
@@ -139,6 +140,8 @@ impl Worker {
             Step::Gone | Step::Waits => {}
         }
         due &= work.dirty;
+        // This lock is a leaf, and `want` takes another one.
+        // This lock is a leaf, and `want` takes another one.
         drop(all);
         if due {
             self.noted = Instant::now();
@@ -159,6 +162,7 @@ impl Worker {
         let (Some((next, rate)), Some((top, leaf))) = (found, self.leaf(place.zap)) else {
             return Ok(Step::Gone);
         };
+        // In a suspended pool the free space is not certain.
         let still = self.pool.suspension.error().is_some() || !leaf.is_usable();
         if still || is_ahead(place, rate) {
             return Ok(Step::Waits);
@@ -169,6 +173,7 @@ impl Worker {
         let Some(mut span) = place.spans.pop_front() else {
             return self.next_metaslab(place, &top, &leaf, next);
         };
+        // Not more is held at a time, so that others find space to allocate.
         if span.size > STEP {
             place
                 .spans
@@ -178,6 +183,7 @@ impl Worker {
         give_way(&leaf);
         let parts = allocator.hold_free(top.id(), span)?;
         let done = self.work_on(place, &top, &leaf, &parts, next);
+        // Also after an error: space that stays held cannot be allocated.
         allocator.release_held(top.id(), &parts)?;
         done.map(Step::Done)
     }
@@ -198,6 +204,7 @@ impl Worker {
         let (start, size) = region.unwrap_or((place.metaslab << shift, 1 << shift));
         let parts = top.parts_on(leaf.guid(), start, size);
         let end = parts.iter().map(|p| p.end()).max().unwrap_or(0);
+        // A metaslab that ends before the position was done earlier.
         if end > next
             && let Some(allocator) = self.pool.allocator.get()
         {
@@ -224,6 +231,7 @@ impl Worker {
                 if size == 0 {
                     continue;
                 }
+                // After a panic the free space in memory may be wrong.
                 self.pool.suspension.check_no_panic()?;
                 match place.kind {
                     VdevWorkKind::Trim => drop(leaf.discard(start, size)?),

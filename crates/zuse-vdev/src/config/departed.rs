@@ -32,6 +32,7 @@ impl SplitDevice {
 
     /// Whether a top-level vdev is the mirror that the device left.
     fn is_of(&self, top: &VdevConfig) -> bool {
+        // The new pool keeps the old one's MOS, so the metaslab array has the same number.
         let array = top.top.as_ref().map(|top| top.metaslab_array);
         top.kind == VdevKind::Mirror
             && top.id == Some(self.id)

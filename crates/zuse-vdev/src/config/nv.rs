@@ -159,6 +159,7 @@ pub(super) fn parse_vdev(
     position: Option<u64>,
     depth: usize,
 ) -> Result<VdevConfig> {
+    // The list comes from disk, and the recursion must end.
     if depth >= MAX_DEPTH {
         return Err(Error::endless(
             place,
@@ -198,6 +199,7 @@ pub(super) fn parse_vdev(
     node.degraded = keys.flag("degraded")?;
     node.removed = keys.flag("removed")?;
     node.unspare = keys.flag("unspare")?;
+    // Taken so that it is not kept as an unknown key: the type says the same.
     keys.flag("is_hole")?;
     node.resilver_txg = keys.u64("resilver_txg")?;
     node.rebuild_txg = keys.u64("rebuild_txg")?;

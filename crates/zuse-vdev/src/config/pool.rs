@@ -203,6 +203,7 @@ impl PoolConfig {
             out.insert("top_guid", top.guid);
             out.insert("guid", leaf.guid);
             out.put_one("is_spare", leaf.is_spare);
+            // Only of a log vdev that is a device itself (01-pool §1.6).
             out.put_one(
                 "is_log",
                 leaf.guid == top.guid && top.top.as_ref().is_some_and(|t| t.is_log),

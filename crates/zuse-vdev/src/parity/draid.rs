@@ -93,6 +93,7 @@ impl DraidMap {
     /// The child at a place of a permutation.
     fn child(&self, permutation: u64, place: u64) -> u16 {
         let rows = self.permutations.len() as u64 / self.children;
+        // After the last row they are used again, turned by one child (01b §5.3).
         let index = permutation % (rows * self.children);
         let (base, turn) = (index / self.children, index % self.children);
         let at = (base * self.children + place) as usize;
@@ -115,6 +116,7 @@ impl DraidMap {
             .saturating_add((within / group) << self.ashift);
         (0..group).map(move |i| ChildOffset {
             child: self.child(permutation, (start + i) % nd),
+            // The group goes on in the next row of children.
             offset: if start + i >= nd {
                 at.saturating_add(1 << ROW_SHIFT)
             } else {
@@ -135,7 +137,9 @@ impl DraidMap {
         };
         let group_size = self.group() << ROW_SHIFT;
         let (mut at, mut left, mut data_at) = (offset, sectors, 0);
+        // Twice at most: a block may cross the end of its group.
         while left > 0 {
+            // The data that fits before the end of the group.
             let room = (group_size - at % group_size) / self.unit() * self.ndata;
             let here = left.min(room.max(1));
             let (long, rest) = (here / self.ndata, here % self.ndata);
@@ -163,6 +167,7 @@ impl DraidMap {
     /// The child that holds offset `offset` of a distributed spare.
     pub(crate) fn spare_child(&self, spare: u64, offset: u64) -> Option<u16> {
         let slice = (self.group() << ROW_SHIFT) * self.ngroups / self.in_use;
+        // The last places of a row are spare space, the very last that of spare 0 (01b §5.4).
         let place = (self.children - 1)
             .checked_sub(spare)
             .filter(|p| *p >= self.in_use)?;
@@ -174,6 +179,7 @@ impl DraidMap {
     pub(crate) fn pieces(&self, offset: u64, len: u64) -> Vec<(u16, u64, u64)> {
         let group_size = self.group() << ROW_SHIFT;
         let unit = self.unit();
+        // Whole rows only: the rest of a row may belong to another block.
         let end = (offset.saturating_add(len)) / unit * unit;
         let Some(mut at) = offset.checked_next_multiple_of(unit) else {
             return Vec::new();

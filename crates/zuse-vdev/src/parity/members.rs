@@ -75,6 +75,7 @@ impl Children {
                 Member::Leaf(leaf) => f(leaf, leaf.is_outdated()),
                 Member::Spare { number, outdated } if hops > 0 => {
                     let at = draid.and_then(|d| d.spare_child(*number, offset));
+                    // A forged tree may lead back to this child, whose leaves were visited already.
                     if let Some(at) = at.filter(|at| *at != child) {
                         let stale = outdated.load(Relaxed);
                         self.walk(draid, at, offset, hops - 1, &mut |leaf, old| {

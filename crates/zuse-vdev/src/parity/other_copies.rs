@@ -33,10 +33,13 @@ impl Reading<'_> {
         if choices.is_empty() {
             return None;
         }
+        // Kept, because a failed guess must leave no trace.
         let (data, parity, seen) = (self.data.clone(), self.parity.clone(), self.seen.clone());
         self.allow_guesses();
         for _ in 0..MAX_COMBINATIONS {
             self.fetch_chosen(&choices);
+            // As read from these leaves: the caller compares it with the block to find the wrong
+            // one.
             let before = self.data.clone();
             if self.guess(&before, psize, verify) {
                 return Some(before);

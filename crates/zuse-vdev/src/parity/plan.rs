@@ -70,6 +70,7 @@ impl Plan {
     ) {
         let first = self.columns.len();
         self.columns.extend(columns);
+        // The first column is parity, which is as long as the longest column.
         let len = self.columns.get(first).map_or(0, |c| c.len);
         self.stripes.push(Stripe {
             columns: first..self.columns.len(),

@@ -96,6 +96,7 @@ impl RaidzMap {
         let (n, p, a) = (self.children, self.nparity, self.ashift);
         let first = offset >> a;
         let (long, rest) = (sectors / (n - p), sectors % (n - p));
+        // The columns before this one have one sector more (01b §3.2).
         let big = if rest == 0 { 0 } else { rest + p };
         let used = if long == 0 { big } else { n };
         let on_child = |c: u64| ChildOffset {
@@ -134,6 +135,7 @@ impl RaidzMap {
         let exchange = p == 1 && offset & EXCHANGE != 0;
         for row in 0..rows {
             let first = (offset >> a) + row * width;
+            // A row that is not moved as a whole is still read at the old places.
             let old = self.expanding && first + cols > moved;
             let here = if row + 1 == rows && rest != 0 {
                 big
@@ -150,6 +152,8 @@ impl RaidzMap {
                     0 | 1 if exchange => 1 - c,
                     _ => c,
                 };
+                // The block was cut into columns at its birth, and each row has a sector of each
+                // (01b §4.2).
                 let source = c.checked_sub(p).map(|d| {
                     if rest == 0 || c < big {
                         d * rows + row
@@ -163,6 +167,7 @@ impl RaidzMap {
                 });
                 Column {
                     at: on_child(place, if old { w - 1 } else { w }),
+                    // Written to both places: the reflow does not copy this sector again.
                     also: (old && first + place < moved).then(|| on_child(place, w)),
                     len: 1 << a,
                     data,

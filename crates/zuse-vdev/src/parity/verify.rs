@@ -36,6 +36,7 @@ impl ParityVdev {
         check: &mut BlockCheck<'_>,
     ) -> Verified {
         let plan = self.plan(offset, psize, birth.0);
+        // A fill reads less; if it does not find the block, everything is read.
         if check.fills
             && let Some(verified) = self.fill(&plan, birth, buf, psize, check)
         {
@@ -58,6 +59,7 @@ impl ParityVdev {
             ..Verified::default()
         };
         let wrong = found.wrong(&reading, before.flatten().as_deref(), &mut verified);
+        // Freed meanwhile: other bytes there are no damage, and must not be overwritten.
         if !wrong.is_empty() && !(check.is_live)() {
             verified.stale = true;
         } else {
@@ -87,6 +89,7 @@ impl ParityVdev {
                 ..Verified::default()
             };
             let lacking = self.lacking(plan, birth, &mut verified);
+            // Parity is computed only for a leaf that lacks some of it.
             let some_parity = lacking
                 .iter()
                 .any(|l| parity_at(plan, self.nparity(), l.column).is_some());
@@ -100,6 +103,7 @@ impl ParityVdev {
                 },
                 good: true,
             };
+            // Freed meanwhile: another block may be there by now.
             if !lacking.is_empty() && !(check.is_live)() {
                 verified.stale = true;
             } else {
@@ -137,6 +141,7 @@ impl ParityVdev {
     pub(crate) fn will_fill(&self, blocks: &[(u64, usize)]) {
         let mut spots = Vec::new();
         for (offset, size) in blocks {
+            // Only a hint, so the births of the blocks do not matter.
             let plan = self.plan(*offset, *size, u64::MAX);
             for stripe in &plan.stripes {
                 let columns = plan.columns.get(stripe.columns.clone()).unwrap_or(&[]);
@@ -146,6 +151,7 @@ impl ParityVdev {
                 };
                 let (parity, data) = columns.split_at(self.nparity().min(columns.len()));
                 let all = data.iter().all(|c| sound(&c));
+                // Parity is read only for columns that are missing.
                 let parity = if all { &[] } else { parity };
                 let needed = parity.iter().chain(data).filter(sound);
                 spots.extend(needed.map(|c| (c.at.child, c.at.offset, c.len)));
@@ -199,6 +205,7 @@ impl Reading<'_> {
     fn fetch_present_columns(&mut self, birth: Txg) -> bool {
         let (children, draid) = (&self.vdev.children, self.vdev.draid());
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
+            // Not read at all: the bytes there are older than the block.
             if !children.has(draid, column.at, birth) {
                 *seen = Seen::Failed;
             }
@@ -219,6 +226,7 @@ impl Reading<'_> {
     ) -> Option<Option<Vec<u8>>> {
         let children = &self.vdev.children;
         for (seen, column) in self.seen.iter_mut().zip(&self.plan.columns) {
+            // Not read at first: the bytes there are older than the block.
             if !children.has(self.vdev.draid(), column.at, birth) {
                 *seen = Seen::Failed;
             }
@@ -227,6 +235,7 @@ impl Reading<'_> {
         if self.seen.iter().all(|s| *s == Seen::Read) && (check.verify)(&self.data[..psize]) {
             return Some(None);
         }
+        // A dirty time log may list too much: in the second round these columns are read, too.
         for last in [false, true] {
             if last {
                 for seen in self.seen.iter_mut().filter(|s| **s == Seen::Failed) {
@@ -289,12 +298,14 @@ impl<'a> Found<'a> {
                         continue;
                     }
                     () if lacks => (true, false),
+                    // The block is unknown, so only failed reads are known to be wrong.
                     () if !self.good => (seen != Seen::Read, false),
                     () if lone && seen == Seen::Read => {
                         let lies = self.is_other(c, reading, before)
                             || self.has_noise(c, leaf, &reading.data);
                         (lies, lies)
                     }
+                    // It could not be read, which the leaf has counted.
                     () if lone => (true, false),
                     () => self.ask(c, leaf, &reading.data),
                 };
@@ -344,6 +355,7 @@ impl<'a> Found<'a> {
         }
         let mut bytes = vec![0; part.bytes.len() + part.zeros];
         match leaf.read(part.on_child.offset, &mut bytes) {
+            // The leaf has counted the failed read.
             Err(_) => (true, false),
             Ok(()) => {
                 let (front, rest) = bytes.split_at(part.bytes.len());

@@ -136,6 +136,7 @@ impl ParityVdev {
             }
             parts.push(part);
         }
+        // Neighbours on a child become one write.
         if plan.stripes.len() > 1 {
             parts.sort_by_key(|p| (p.on_child.child, p.on_child.offset));
         }
@@ -153,6 +154,7 @@ impl ParityVdev {
                 run.iter().for_each(|p| lost[p.column] = true);
             }
         }
+        // Counted by stripe, because parity helps only within its own stripe.
         if let Some(error) = error {
             let nparity = self.nparity();
             let too_many = plan.stripes.iter().any(|s| {
@@ -163,6 +165,7 @@ impl ParityVdev {
                 return Err(error);
             }
         }
+        // Only now: after a failed write the txg fails, and no leaf missed anything.
         missed.iter().for_each(|leaf| leaf.note_missed());
         Ok(())
     }

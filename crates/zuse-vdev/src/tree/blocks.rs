@@ -103,6 +103,7 @@ impl Vdevs {
         let outcome = match self.pieces(&top, place, psize)?.as_slice() {
             [one] => {
                 let outcome = one.read(buf, psize, verify, &heal)?;
+                // Counted where the block is: its pointer may name a removed vdev.
                 if outcome == ReadOutcome::BadChecksum {
                     one.top.node.unrecovered.bump();
                 }
@@ -236,10 +237,12 @@ impl Vdevs {
             })?;
             let part = mapping
                 .first_part(place.offset, len as u64)
+                // The mappings come from disk: they may form a cycle.
                 .filter(|_| steps > 0 && pieces.len() < MAX_PIECES && len > 0)
                 .ok_or_else(|| top.no_block(place.offset))?;
             steps -= 1;
             let here = part.len as usize;
+            // The rest goes below this part, so that the parts come in the block's order.
             if here < len {
                 let rest = Address::new(place.vdev, place.offset + part.len, place.birth);
                 open.push((top, rest, len - here));
@@ -301,6 +304,7 @@ impl Vdevs {
 
     pub(super) fn publish_reflow(&self, tops: &[Arc<Top>]) -> bool {
         let (offset, scratch) = (self.reflow.0.load(Relaxed), self.reflow.1.load(Relaxed));
+        // All of them are told, so this may not stop at the first.
         let changed = tops.iter().filter(|t| match &t.layout {
             Layout::Parity(vdev) => vdev.set_reflow(offset, scratch),
             _ => false,
@@ -357,6 +361,8 @@ impl Piece {
                 }
             }
             _ => {
+                // A part has no checksum of its own, so the columns of a stripe are taken as they
+                // are.
                 let mut bytes = Vec::new();
                 self.read(&mut bytes, self.len, &mut |_| true, &|| false)?;
                 add(bytes, 0);
@@ -379,6 +385,7 @@ pub(super) fn read_split(
     buf.clear();
     let mut one = Vec::new();
     for piece in pieces {
+        // Any copy does at first: only the joined block can be verified.
         piece.read(&mut one, piece.len, &mut |_| true, &|| false)?;
         buf.extend_from_slice(&one);
     }
@@ -415,8 +422,10 @@ fn heal_split(
     choice: &[usize],
     heal: &dyn Fn() -> bool,
 ) {
+    // Asked late: the block may have been freed while its copies were read.
     let may_heal = heal();
     for ((piece, found), &chosen) in pieces.iter().zip(variants).zip(choice) {
+        // Other layouts give one content only, so there is no copy to rewrite.
         let (Layout::Copies(copies), Some((right, _))) = (&piece.top.layout, found.get(chosen))
         else {
             continue;

@@ -106,12 +106,14 @@ impl Vdevs {
             };
             let leaves = top.leaves();
             for leaf_config in top_config.devices() {
+                // A missing leaf keeps its old labels: their txg shows that they are outdated.
                 let Some(leaf) = leaves
                     .iter()
                     .find(|l| l.guid() == leaf_config.guid && l.is_usable())
                 else {
                     continue;
                 };
+                // All are packed before the first is written: one that is too long changes nothing.
                 let block = label::pack_config(&config.to_label_nvlist(top_config, leaf_config))?;
                 jobs.push((top.id(), leaf.clone(), block));
             }
@@ -119,6 +121,7 @@ impl Vdevs {
         let results = spread(jobs, |(id, leaf, mut block)| {
             (id, write_labels(&leaf, pair, &mut block))
         });
+        // Log vdevs may fail (01-pool §4.1).
         for top in all.iter().filter(chosen).filter(|t| !t.is_log()) {
             let mut of_top = results.iter().filter(|(id, _)| *id == top.id()).peekable();
             if of_top.peek().is_none() {
@@ -190,6 +193,7 @@ impl Vdevs {
             UberblockTargets::From(start) => start as usize % tops.len().max(1),
         };
         let (before, after) = tops.split_at(start);
+        // Which vdevs count: 01-pool §4.1, step 3.
         after
             .iter()
             .chain(before)
@@ -245,6 +249,7 @@ fn write_labels(leaf: &Leaf, pair: LabelPair, block: &mut [u8]) -> Result<()> {
     let size = device_size(leaf)?;
     let mut result = Ok(());
     let mut good = 0;
+    // A bad sector below one label must not keep the other one old.
     for label in pair.labels() {
         let write = &mut |at: u64, bytes: &[u8]| leaf.write_raw(at, bytes);
         match label::write_sealed(size, label, CONFIG_AT, block, write) {
@@ -270,6 +275,7 @@ fn write_slot_of(
 fn write_uberblock(leaf: &Leaf, ashift: u8, slot: u64, uberblock: &Uberblock) -> Result<()> {
     let mut result = Ok(());
     let mut good = 0;
+    // All four are tried: each copy that arrives makes the txg safer.
     for label in 0..LABELS {
         match write_slot_of(leaf, label, slot, ashift, uberblock) {
             Ok(()) => good += 1,

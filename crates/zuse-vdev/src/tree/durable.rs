@@ -63,6 +63,7 @@ impl Vdevs {
     pub fn flush_marked(&self, marks: &[Mark]) -> Result<()> {
         let mut leaves: Vec<&Arc<Leaf>> = Vec::with_capacity(2);
         for (leaf, _) in marks.iter().flat_map(|mark| &mark.leaves) {
+            // Another thread may have flushed it since. If that failed, its misses show it below.
             if leaf.is_unflushed() && !leaves.iter().any(|l| Arc::ptr_eq(l, leaf)) {
                 leaves.push(leaf);
             }

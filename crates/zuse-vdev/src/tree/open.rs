@@ -161,6 +161,7 @@ impl Vdevs {
         };
         let tops = builder.tops(root)?;
         self.pool_guid.store(root.guid, Ordering::Relaxed);
+        // Before the tree becomes visible, as in `change`.
         self.publish_reflow(&tops);
         *self.tripwire.hold(at::TREE, self.tops.write()) = tops;
         Ok(())
@@ -243,6 +244,7 @@ impl Vdevs {
     /// (`err_exceeded`). A leaf stays, marked, if its siblings need it or may lack blocks
     /// themselves.
     pub(super) fn apply_error_thresholds(&self) {
+        // Cleared first: a leaf that exceeds its threshold meanwhile sets it again.
         if !self.writable || !self.alarm.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -251,6 +253,7 @@ impl Vdevs {
             for leaf in &leaves {
                 let (checksum, io) = leaf.take_exceeded();
                 let guid = leaf.guid();
+                // Siblings that lack blocks cannot stand in for this one.
                 let lacks = |l: &Arc<Leaf>| l.guid() != guid && (l.is_outdated() || l.has_missed());
                 if io && !leaves.iter().any(lacks) && self.fault(guid, Aux::ErrorsExceeded).is_ok()
                 {
@@ -312,6 +315,8 @@ fn clear_node(
             leaf.clear_errors();
             match leaf.device() {
                 Some(device) => {
+                    // After a failed flush the device refuses further ones, but the user wants to
+                    // continue.
                     device.accept_lost_writes();
                     leaf.set_degraded(None);
                 }
@@ -367,6 +372,7 @@ fn share(config: &VdevConfig, top: &TopConfig) -> u64 {
         .ok()
         .and_then(|shift| 1u64.checked_shl(shift))
         .map_or(0, |m| m - 1);
+    // A new vdev has no metaslabs yet.
     let asize = if top.metaslab_shift == 0 {
         top.asize
     } else {
@@ -378,6 +384,7 @@ fn share(config: &VdevConfig, top: &TopConfig) -> u64 {
 fn share_of(config: &VdevConfig, asize: u64) -> u64 {
     let children = config.children.len();
     match &config.kind {
+        // The size is still that of the children without the new one.
         VdevKind::Raidz { expanding, .. } => {
             asize
                 / (children as u64)
@@ -451,6 +458,7 @@ impl Builder<'_> {
                 Layout::Copies(Copies::new(leaves, ashift))
             }
             kind if kind.is_mirror_like() => {
+                // All branches use the same offsets, so a block must take the same size on each.
                 let rule = |c: &VdevConfig| SizeRule::new(&c.kind, c.children.len(), ashift);
                 let alike = |n: &Node| is_copies(&n.config) || rule(&n.config) == size_rule;
                 let branches: Option<Vec<_>> = node
@@ -515,10 +523,12 @@ impl Builder<'_> {
         };
         let lacking = self.lacking.contains(&config.guid);
         leaf.set_outdated(lacking || has_log(config));
+        // It may lack blocks of this very txg, so it is no copy of them.
         if lacking {
             leaf.note_missed();
         }
         leaf.set_alarm(&self.alarm, &self.tripwire);
+        // A leaf of the old tree has them already.
         let _ = leaf.events.set(self.events.clone());
         if config.offline {
             leaf.close_device(Health::new(VdevState::Offline, Aux::None));

@@ -63,6 +63,7 @@ impl Vdevs {
                 "it cannot go back behind the progress of a raidz expansion",
             ));
         }
+        // From the leaf that has it: another one may have missed that txg (01-pool §3.3).
         let label = self
             .leaf(best.leaf)
             .and_then(|l| l.device())

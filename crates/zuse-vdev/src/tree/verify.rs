@@ -37,6 +37,7 @@ impl Vdevs {
             [one] => one.verify_block(buf, check)?,
             many => verify_split(many, buf, check)?,
         };
+        // Nothing is lost of a block that was freed meanwhile.
         if !verified.good && !verified.stale && (check.is_live)() {
             top.node.unrecovered.bump();
         }
@@ -117,6 +118,7 @@ fn verify_split(
     buf: &mut Vec<u8>,
     check: &mut BlockCheck<'_>,
 ) -> Result<Verified> {
+    // Nothing is healed yet: below, each copy is compared with the block.
     let outcome = read_split(pieces, buf, check.verify, &|| false);
     if !matches!(outcome, Ok(ReadOutcome::Good)) {
         return Ok(Verified {
