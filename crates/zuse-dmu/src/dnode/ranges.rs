@@ -210,6 +210,7 @@ impl Dnode {
         let end = offset.saturating_add(len);
         let limit = (self.max_block().saturating_add(1)).saturating_mul(size);
         let first = offset.div_ceil(size);
+        // Up to the end the highest block id falls, too.
         let whole_end = if end >= limit { u64::MAX } else { end / size };
         if whole_end > first {
             self.free_blocks(
@@ -243,6 +244,7 @@ impl Dnode {
                 .get(from as usize..to as usize)
                 .is_none_or(zuse_codec::is_zero)
         })?;
+        // Zeros already: nothing gets dirty, and a hole stays one.
         if hole {
             return Ok(());
         }
@@ -363,6 +365,7 @@ impl Dnode {
                     }
                 }
             });
+            // The queue is full: prefetching must not slow the readers down.
             if self.core.work.try_submit(job).is_err() {
                 return;
             }
@@ -397,6 +400,7 @@ impl Dnode {
     fn read_ahead(&self, first: u64, end: u64, size: u64, last: u64) {
         let window = (READ_AHEAD / size).max(2);
         let expected = self.stream.next.swap(end, Relaxed);
+        // Another place: nothing is prefetched before the reader continues there.
         if first.abs_diff(expected) > window {
             self.stream.ahead.store(end, Relaxed);
             return;

@@ -350,6 +350,7 @@ impl SaTable {
         zap.add(tx, number.to_string().as_bytes(), &ZapValue::u16s(sequence))?;
         let place = |what| Error::corrupt(self.os.place(), what);
         tables.add_layout(number, sequence).map_err(place)?;
+        // After the ZAP has it: no buffer may name a layout that is not there.
         let tables = self.publish(tables);
         tables
             .layout(number)

@@ -66,6 +66,7 @@ impl Log {
         }
         freed.append(&mut chain.take_dropped(txg));
         let first = match chain.links.front() {
+            // The first block of a chain that begins in a later txg is not allocated on disk yet.
             Some(link) => Some(link.bp).filter(|_| link.born <= txg),
             None => {
                 let ended = chain.ended.take_if(|at| *at <= txg);

@@ -247,6 +247,7 @@ const SCAN_BLOCKS: u64 = 64;
 /// After the last used block was freed: lowers `freeblk` to one more than the highest used block.
 pub(super) fn lower_end<S: Blocks>(s: &S, h: &mut Header) -> Result<()> {
     if h.table_blocks > SCAN_BLOCKS || h.next_table != 0 {
+        // A long table is not searched: only the freed block goes.
         h.freeblk -= 1;
         return Ok(());
     }

@@ -316,6 +316,7 @@ impl<'a> LeafMut<'a> {
     /// Removes an entry.
     pub(crate) fn remove(&mut self, e: &Entry, words: bool) -> Checked<()> {
         let mut seen = Chunks::new();
+        // All chunks are checked before the first is changed.
         self.must_have(e.value, e.value_len(), &mut seen)?;
         self.must_have(e.name, e.name_len(words), &mut seen)?;
         self.unlink(e)?;
