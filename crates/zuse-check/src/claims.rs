@@ -65,6 +65,7 @@ impl Claims {
             return Ok(());
         }
         let mut own = *bp;
+        // A mark without an entry is an ordinary pointer: the entry was removed before.
         own.set_dedup(false);
         if bp.dedup()
             && let Some((block, first)) = self.tables.count(bp, true)

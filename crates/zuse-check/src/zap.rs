@@ -104,8 +104,10 @@ fn micro(block: &[u8], place: &str, report: &mut Report) {
             continue;
         };
         let name = &field[..len];
+        // A micro ZAP keeps 28 bits of the hash (03-zap).
         let hash = crc(salt, name.iter().copied()) >> 36;
         let cd = u32_at(slot, 8);
+        // With normalization the hash is that of another form of the name.
         if !names.insert(name) || norm == 0 && !places.insert((hash, cd)) {
             let name = String::from_utf8_lossy(name);
             report.problem(Finding::ZapTwice, place, format!("'{name}'"));

@@ -196,6 +196,7 @@ pub fn redact(dsl: &Arc<Dsl>, snapshot: &str, bookmark: &str, snaps: &[String]) 
         guids.push(dataset.guid()?);
         walks.push(Send::new(&dataset, name, Some(&from), options)?);
     }
+    // The list counts as incomplete until its last piece: after a crash no send uses it.
     let object = dsl.begin_redaction(snapshot, bookmark, &guids)?;
     let done = write_list(dsl, object, &whole, &walks);
     if done.is_err() {

@@ -274,6 +274,7 @@ impl SaTable {
             return Ok(tables);
         }
         let _extending = self.extending.lock();
+        // Another thread may have extended them meanwhile.
         let tables = self.tables();
         if tables.complete {
             return Ok(tables);

@@ -261,6 +261,7 @@ pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]
     let find = |b: &[u8], attr: Attr, value: &[u8]| -> Checked<Option<Range<usize>>> {
         Ok(find_in(b, &header, layout, attr)?.filter(|r| r.len() == value.len()))
     };
+    // All are found before the first is written, so the set changes as a whole.
     for (attr, value) in changes {
         if find(b, *attr, value)?.is_none() {
             return Ok(false);

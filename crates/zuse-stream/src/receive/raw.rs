@@ -161,6 +161,7 @@ impl Applier<'_> {
             levels: record.levels,
             max_block: record.max_block,
         };
+        // A tree here never loses levels, and the sender's MAC covers their number.
         if dnode.levels() > record.levels {
             return Err(bad("an object that loses levels"));
         }
