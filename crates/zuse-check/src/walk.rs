@@ -174,6 +174,7 @@ impl<'a> Walk<'a> {
                 if let Some(own) = &mut self.own {
                     own.count(bp);
                 }
+                // Older blocks are claimed with the snapshot that they belong to.
                 if birth > self.since {
                     let place = format!("{}{at}", self.place);
                     let claimed = self.claims.claim(self.io, bp, &place, self.report);

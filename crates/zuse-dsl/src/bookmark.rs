@@ -375,6 +375,7 @@ impl Ctx<'_> {
         }
         let same = source.split(['#', '@']).next() == Some(dataset);
         let mut at = self.meta.ds(head)?;
+        // A bookmark may outlive its snapshot, so the chain cannot be asked.
         let mut found = same && source.contains('#');
         while !found && at.prev_snap != 0 && at.prev_snap_txg >= txg {
             let older = self.meta.ds(at.prev_snap)?;

@@ -102,6 +102,7 @@ impl Dsl {
                 ..lost
             });
         }
+        // Both logs, and what is not written yet, may name the same block.
         blocks.sort_unstable();
         blocks.dedup();
         Ok(ErrorLog { by_head, blocks })

@@ -269,6 +269,7 @@ impl Ctx<'_> {
                 done += take as usize;
             }
             let skip = 8u64.saturating_add(u64::from_le_bytes(len));
+            // A damaged length would lead past the end.
             if phys.bof.saturating_add(skip) > phys.eof {
                 phys.bof = phys.eof;
             } else {
@@ -282,6 +283,7 @@ impl Ctx<'_> {
             done += take as usize;
         }
         phys.eof += n;
+        // What made the pool is kept forever: the ring begins behind it (04a-dsl-props).
         if command && phys.create_len == 0 {
             phys.create_len = phys.eof;
             phys.bof = phys.eof;

@@ -238,6 +238,7 @@ pub fn objset_messages(
     };
     let mut portable = Vec::with_capacity(256);
     portable.extend_from_slice(&u64_at(block, OBJSET_TYPE_AT).to_be_bytes());
+    // The portable flags: none exist (02b-encryption).
     portable.extend_from_slice(&[0; 8]);
     push(&mut portable, 0)?;
 

@@ -161,6 +161,7 @@ impl Ranges {
             Event::Object(..) | Event::Range { .. } | Event::Spill { .. } => return,
         };
         match self.tail {
+            // The free tail covers it already.
             Some((from, to)) if range.0 >= from && range.0 < to => {}
             Some((_, to)) if range.0 >= to => {
                 self.end_object();
@@ -263,6 +264,7 @@ fn take(
     let size = bp.lsize();
     let to = (*object, offset.saturating_add(size));
     for change in changes {
+        // One snapshot that kept a part of the block needs it.
         if !change.cover((*object, *offset), to)? {
             return Ok(());
         }

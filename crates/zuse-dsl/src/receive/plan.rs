@@ -304,6 +304,7 @@ impl Ctx<'_> {
             )
         };
         let (object, is_temporary) = match (temporary, head) {
+            // If the target existed before, its `%recv` has the state.
             (Some(t), _) => (t, true),
             (None, Some(h)) => (h, false),
             (None, None) => {

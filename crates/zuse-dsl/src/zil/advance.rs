@@ -35,6 +35,7 @@ impl Ctx<'_> {
         if header.log == first {
             return Ok(());
         }
+        // From here on the log may have records of SA attributes (05-zil).
         if !first.is_hole() && os.kind() == ObjsetType::Zfs {
             self.activate(ds.object().0, ZILSAXATTR, &ZapValue::U64(0))?;
         }

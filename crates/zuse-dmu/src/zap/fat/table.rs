@@ -215,6 +215,7 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     let (low, high) = s.view(source, |b| {
         Ok((doubled(&b[..middle]), doubled(&b[middle..])))
     })?;
+    // A zero would lead to block 0, the header.
     if low.as_chunks::<8>().0.contains(&[0; 8]) || high.as_chunks::<8>().0.contains(&[0; 8]) {
         return Err(s.corrupt(
             source,
@@ -231,6 +232,7 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     s.write(target + 1, high)?;
     h.copied += 1;
     if h.copied == h.table_blocks {
+        // Until here, lookups used the old table (03-zap §4.2).
         s.free(h.table, h.table_blocks)?;
         h.table = h.next_table;
         h.table_blocks *= 2;
