@@ -272,6 +272,7 @@ impl Check<'_> {
                 break;
             }
             let object = self.datasets[at].object;
+            // No block of a snapshot counts for a head.
             let origin = origins.get(&object).copied().unwrap_or(u64::MAX);
             let space = self.dataset(at, lists.get(&object).copied(), origin);
             self.datasets[at].space = space;

@@ -234,6 +234,7 @@ impl Dsl {
                     from: From::Own,
                 }));
             }
+            // `$inherit` hides a received value (04a-dsl-props).
             let hidden = inheritable && own.contains_key(&inherit_key(name));
             if let Some(value) = own
                 .get(&received_key(name))

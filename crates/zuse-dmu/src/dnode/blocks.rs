@@ -637,6 +637,7 @@ impl Dnode {
         let spare = of_attribute.then(|| cache.lend_spare(len)).flatten();
         let (new, is_spare) = (there.is_none(), spare.is_some());
         let loan = spare.or_else(|| cache.lend(len));
+        // A block that is written again in the same txg is charged once.
         if new {
             let size = len as u64 + 256;
             if metadata {

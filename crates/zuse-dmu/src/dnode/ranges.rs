@@ -147,6 +147,7 @@ impl Dnode {
             Content::Stored(stored) => SharedSlice::Copy(padded(&stored.decode()?, from, take)),
             Content::Cloned(reference) => {
                 let bp = *reference.pointer();
+                // Not held during the read, which may wait for a device.
                 drop(content);
                 let block = self.read_pointer(blkid, &bp)?;
                 SharedSlice::Copy(padded(block.bytes(), from, take))
@@ -188,6 +189,7 @@ impl Dnode {
                 self.write_block(tx, blkid, now.to_vec())?;
             } else {
                 self.edit_block(tx, blkid, |mut b| {
+                    // The index of a ZAP block would not fit the new bytes.
                     b.drop_index();
                     b.bytes_mut()[from..from + take].copy_from_slice(now);
                 })?;

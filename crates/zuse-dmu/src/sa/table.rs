@@ -129,6 +129,7 @@ impl Tables {
             self.known[attr as usize] = Some(number);
         }
         match self.infos.get(&u64::from(number)) {
+            // Numbers below are in the table from the start.
             Some(there) if there.len != len || number >= LEGACY => {
                 Err("two attributes of one number")
             }

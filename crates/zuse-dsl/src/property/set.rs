@@ -117,6 +117,7 @@ impl Dsl {
                     ctx.log(verb, ds, &format!("{property}={}", shown(change)))?;
                 }
                 let phys = ctx.meta.ds(ds)?;
+                // Nothing inherits from a snapshot.
                 if phys.is_snapshot() {
                     return Ok(());
                 }

@@ -173,6 +173,7 @@ impl Record {
     pub fn parse(words: &[u64]) -> Result<(Self, Position)> {
         let flags_at = match words.len() {
             WORDS => WORDS - 1,
+            // An old defect put a word of junk before the flags (errata 2094, 04b-dedup-brt-scan).
             25 => WORDS,
             n => {
                 let what = format!("{n} numbers");

@@ -415,6 +415,7 @@ impl Maker<'_> {
         }
         let payload = match self.key {
             None => Payload::Stored(i),
+            // Only a raw stream leaves the system encrypted.
             Some(key) => {
                 let stored = self.out.run.get(i);
                 Payload::Bytes(self.io.decrypt_stored(bp, key, stored, &place())?)

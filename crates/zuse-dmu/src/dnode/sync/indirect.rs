@@ -67,6 +67,7 @@ impl Tree {
             .all(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).is_hole());
         if all_holes {
             self.kill(&old)?;
+            // The birth of the hole tells an incremental send that something was freed here.
             let births = bytes.iter().any(|b| *b != 0);
             if !births || !self.settings.hole_birth {
                 return Ok(self.hole(&old, level));

@@ -166,6 +166,7 @@ pub(super) fn set_range<S: BlocksMut>(
         h.table_block_shift()
     };
     fill(s, |i| h.pointer_place(i), 1 << shift, first, count, leaf)?;
+    // Even where it is not copied yet: a later copy writes the same (03-zap §4.2).
     if h.next_table != 0 {
         let shift = h.table_block_shift();
         let place = |i: u64| {
