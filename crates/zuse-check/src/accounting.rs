@@ -223,6 +223,7 @@ impl<'a> Accounting<'a> {
                 .differ(Finding::DatasetDir, &place, phys.dir, object);
             self.links(&chain, at, &place)?;
             if let Some(younger) = younger {
+                // What only a snapshot has is in the deadlist of the dataset after it.
                 let unique = phys.unique_bytes;
                 self.report
                     .differ(Finding::Unique, &place, unique, younger.unique);

@@ -170,6 +170,7 @@ impl Claims {
         if !self.held.get(&vdev).is_some_and(|held| held.contains(span)) {
             report.problem(Finding::FreeInUse, place, at());
         }
+        // A checkpoint shares most blocks with the pool, where they are claimed.
         if self.beside {
             return;
         }

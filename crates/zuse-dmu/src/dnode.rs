@@ -198,6 +198,7 @@ pub struct Dnode {
 
 impl Dnode {
     pub(crate) fn new(core: Arc<Core>, object: ObjectId, state: State) -> Arc<Self> {
+        // Its last change may be of that txg, whose uberblock is perhaps not written yet.
         let written = AtomicU64::new(core.last_sync.load(Relaxed));
         Arc::new_cyclic(|me| Self {
             me: me.clone(),

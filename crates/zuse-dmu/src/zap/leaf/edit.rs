@@ -392,6 +392,7 @@ impl<'a> LeafMut<'a> {
         let (prefix, len) = (old.prefix(), old.prefix_len());
         self.set_prefix(prefix << 1);
         self.set_prefix_len(len + 1);
+        // All chains change, because with a longer prefix each entry is in another bucket.
         let heads = HEADER..HEADER + 2 * self.g.buckets();
         self.b[heads].fill(0xff);
         let mut list = self.list();
