@@ -196,6 +196,7 @@ impl<'a> Accounting<'a> {
         let mut chain: Vec<&'a Found> = Vec::new();
         let mut next = dir.head_dataset;
         while let Some(dataset) = self.datasets.get(&next).copied() {
+            // The origin belongs to another directory. A dataset that was met before ends a circle.
             if !chain.is_empty() && next == dir.origin || !self.met.insert(next) {
                 break;
             }
@@ -222,6 +223,7 @@ impl<'a> Accounting<'a> {
                 .differ(Finding::DatasetDir, &place, phys.dir, object);
             self.links(&chain, at, &place)?;
             if let Some(younger) = younger {
+                // What only a snapshot has is in the deadlist of the dataset after it.
                 let unique = phys.unique_bytes;
                 self.report
                     .differ(Finding::Unique, &place, unique, younger.unique);
@@ -244,6 +246,7 @@ impl<'a> Accounting<'a> {
     fn chain_txgs(&self, chain: &[&Found]) -> BTreeSet<u64> {
         let mut keys = BTreeSet::new();
         let mut next = chain.first().map_or(0, |d| d.phys.prev_snap);
+        // A damaged chain may be a circle.
         let mut most = self.datasets.len();
         while let Some(dataset) = self.datasets.get(&next).filter(|_| most > 0) {
             keys.insert(dataset.phys.prev_snap_txg);
@@ -302,6 +305,7 @@ impl<'a> Accounting<'a> {
         let next = chain[at - 1].object;
         report.differ(Finding::NextSnapshot, place, phys.next_snap, next);
         let mut clones = 0;
+        // Such pools have no lists of clones.
         if self.pool.version() < VERSION_CLONES {
             let from_here = |(object, d): &(&u64, &&Found)| {
                 d.phys.prev_snap == chain[at].object && **object != next
@@ -405,6 +409,7 @@ impl<'a> Accounting<'a> {
         if let Some(here) = props.lookup_u64(b"refreservation")? {
             return Ok(here);
         }
+        // The mark hides a received value (04a-dsl-props).
         if props.lookup(b"refreservation$inherit")?.is_some() {
             return Ok(0);
         }

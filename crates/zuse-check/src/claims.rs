@@ -65,6 +65,7 @@ impl Claims {
             return Ok(());
         }
         let mut own = *bp;
+        // A mark without an entry is an ordinary pointer: the entry was removed before.
         own.set_dedup(false);
         if bp.dedup()
             && let Some((block, first)) = self.tables.count(bp, true)
@@ -169,6 +170,7 @@ impl Claims {
         if !self.held.get(&vdev).is_some_and(|held| held.contains(span)) {
             report.problem(Finding::FreeInUse, place, at());
         }
+        // A checkpoint shares most blocks with the pool, where they are claimed.
         if self.beside {
             return;
         }

@@ -142,6 +142,7 @@ fn list(
         if birth > against.origin {
             dead.ours = dead.ours.wrapping_add(used);
         }
+        // A younger block is in no snapshot, so no deadlist may have it (04-dsl §5.1).
         if birth <= above || birth > up_to.min(against.prev) {
             wrong = (wrong.0 + 1, birth);
         }

@@ -53,6 +53,7 @@ impl Tables {
 
     fn table(&mut self, pool: &Pool, table: &Table, report: &mut Report) -> Result<()> {
         let mut newer: BTreeMap<Key, Entry> = BTreeMap::new();
+        // The log that is being flushed is older, so entries of the other one replace its.
         for flushing in [true, false] {
             for log in table.logs.iter().filter(|l| l.is_flushing() == flushing) {
                 newer.extend(log.entries.iter().map(|(k, e)| (*k, e.clone())));

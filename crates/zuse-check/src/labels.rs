@@ -37,6 +37,7 @@ pub(super) fn check(pool: &Pool, report: &mut Report) -> Result<()> {
             }
         }
         for pair in members.windows(2) {
+            // After a crash the labels of a device may be of two txgs.
             if pair[0].txg == pair[1].txg && pair[0] != pair[1] {
                 let what = format!("txg {}", pair[0].txg);
                 report.problem(Finding::LabelsDiffer, place.as_str(), what);

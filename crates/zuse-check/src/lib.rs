@@ -272,6 +272,7 @@ impl Check<'_> {
                 break;
             }
             let object = self.datasets[at].object;
+            // No block of a snapshot counts for a head.
             let origin = origins.get(&object).copied().unwrap_or(u64::MAX);
             let space = self.dataset(at, lists.get(&object).copied(), origin);
             self.datasets[at].space = space;
@@ -399,6 +400,7 @@ impl Check<'_> {
             let mut raw = [0; BptreeEntry::SIZE];
             dnode.read_at(index.saturating_mul(BptreeEntry::SIZE as u64), &mut raw)?;
             let entry = BptreeEntry::parse(&raw).map_err(|e| e.at("bptree"))?;
+            // It is finished, and waits for an earlier entry (04-dsl §5.6).
             if entry.birth_txg == u64::MAX {
                 continue;
             }

@@ -117,6 +117,7 @@ fn each_in(
         comp: header.comp,
         uncomp: header.uncomp,
     };
+    // Such old headers have only one total (04-dsl §5.3).
     if !header.has_sizes() {
         (says.comp, says.uncomp) = (sums.comp, sums.uncomp);
     }

@@ -109,6 +109,7 @@ pub(super) fn live(
     each_pointer(pool, part, report, &mut |bp, freed| all.push((bp, freed)))?;
     let mut gone: HashMap<(u32, u64), u64> = HashMap::new();
     let mut live = Vec::new();
+    // A block may be allocated and freed several times at one DVA.
     for (bp, freed) in all.into_iter().rev() {
         let count = gone
             .entry((bp.dva(0).vdev(), bp.dva(0).offset()))

@@ -166,6 +166,7 @@ fn logs(
                 continue;
             };
             let metaslab = (entry.offset >> top.metaslab_shift()) as usize;
+            // Older changes are in the metaslab's own map already.
             if since.get(metaslab).is_some_and(|u| *u != 0 && txg >= *u) {
                 let ranges = all.entry(vdev).or_default();
                 apply(ranges, &entry, &place, report);

@@ -54,6 +54,7 @@ impl Owners {
     /// They cannot be read.
     pub fn compare(&self, set: &Arc<Objset>, place: &str, report: &mut Report) -> Result<()> {
         let flags = set.flags();
+        // Sums without some objects cannot be compared.
         if flags & USERS == 0 || self.uncounted {
             return Ok(());
         }

@@ -174,6 +174,7 @@ impl<'a> Walk<'a> {
                 if let Some(own) = &mut self.own {
                     own.count(bp);
                 }
+                // Older blocks are claimed with the snapshot that they belong to.
                 if birth > self.since {
                     let place = format!("{}{at}", self.place);
                     let claimed = self.claims.claim(self.io, bp, &place, self.report);
@@ -238,6 +239,7 @@ impl<'a> Walk<'a> {
         let mut bp = header.log;
         let mut written = BTreeSet::new();
         for block in 0..1_000_000 {
+            // The space of a block from a later txg is not allocated on disk.
             if bp.is_hole() || bp.kind() != BpKind::Normal || bp.logical_birth() > self.last_txg {
                 return;
             }
@@ -269,6 +271,7 @@ impl<'a> Walk<'a> {
             let Some(order) = order.filter(|_| read.is_ok()) else {
                 return;
             };
+            // Before the claim, blocks in records are free space.
             if header.is_claimed() {
                 for block in self.claims.note_logged(&buf, (&bp, order), &header) {
                     let first = block.dva(0);
@@ -371,6 +374,7 @@ impl<'a> Walk<'a> {
                     view.slots()
                 }
                 Err(e) => {
+                    // The next slot may be sound again.
                     self.lost(&format!(", object {object}"), e);
                     1
                 }

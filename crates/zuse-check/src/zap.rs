@@ -104,8 +104,10 @@ fn micro(block: &[u8], place: &str, report: &mut Report) {
             continue;
         };
         let name = &field[..len];
+        // A micro ZAP keeps 28 bits of the hash (03-zap).
         let hash = crc(salt, name.iter().copied()) >> 36;
         let cd = u32_at(slot, 8);
+        // With normalization the hash is that of another form of the name.
         if !names.insert(name) || norm == 0 && !places.insert((hash, cd)) {
             let name = String::from_utf8_lossy(name);
             report.problem(Finding::ZapTwice, place, format!("'{name}'"));
@@ -339,6 +341,7 @@ impl Leaf<'_> {
             let what = at(&format!(": bucket {bucket}, its hash says {right}"));
             report.problem(Finding::ZapHash, place, what);
         }
+        // 48 bits of the hash are kept with that flag, else 28 (03-zap).
         let cut = if self.flags & 1 != 0 { 16 } else { 36 };
         let crc = match words {
             // As words, least significant byte first.
@@ -353,6 +356,7 @@ impl Leaf<'_> {
                 crc(self.salt, name[..name.len() - 1].iter().copied())
             }
         };
+        // The first word of such a key is its hash, so nothing is computed.
         let prehashed = self.flags & 4 != 0;
         if self.norm == 0 && !prehashed && crc >> cut != hash >> cut {
             report.problem(Finding::ZapHash, place, at(""));

@@ -156,6 +156,7 @@ impl Files<'_> {
         let mut last = ObjectId(0);
         while let Some(object) = self.set.next_object(last)? {
             last = object;
+            // The walk of the object set has reported it.
             let Ok(dnode) = self.set.dnode(object) else {
                 continue;
             };
@@ -306,6 +307,7 @@ impl Files<'_> {
         if let Err(e) = listed {
             return report.problem(Finding::Unreadable, place, e);
         }
+        // Its own and its parent's entry count, and are not stored (03c-zpl).
         report.differ(Finding::DirSize, &place, facts.size, entries + 2);
         // An object that waits to be freed has no links any more.
         if self.typed && note.flags & UNLINKED == 0 {

@@ -376,6 +376,7 @@ impl DirtyTxg {
 
     pub fn free(&mut self, first: u64, end: u64) -> usize {
         let gone = self.blocks.remove(first, end);
+        // Older txgs and the disk may have the blocks as well.
         self.freed.add_missing(Span::between(first, end));
         gone
     }

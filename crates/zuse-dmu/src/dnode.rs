@@ -198,6 +198,7 @@ pub struct Dnode {
 
 impl Dnode {
     pub(crate) fn new(core: Arc<Core>, object: ObjectId, state: State) -> Arc<Self> {
+        // Its last change may be of that txg, whose uberblock is perhaps not written yet.
         let written = AtomicU64::new(core.last_sync.load(Relaxed));
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -482,6 +483,7 @@ impl Dnode {
             match d.spill {
                 SpillChange::Set(..) | SpillChange::Stored(_) => return true,
                 SpillChange::Remove => return false,
+                // A number that was assigned again has nothing of the old object on disk.
                 SpillChange::Keep if d.born => return false,
                 SpillChange::Keep => {}
             }
@@ -525,6 +527,7 @@ impl Dnode {
             // A spill block has the last number.
             self.core.suspect_lost(self.object.0, 0, u64::MAX, &bp);
             let state = self.read_state();
+            // The block is lost only if its pointer is current. An older one was freed meanwhile.
             let now = state.synced.as_ref().and_then(|s| s.spill.as_deref());
             self.core.io.lost().decide(now == Some(&bp));
         }
@@ -557,6 +560,7 @@ impl Dnode {
                     "the bonus leaves no room for a spill pointer",
                 ));
             }
+            // Bytes of this txg that are replaced are on the meter already.
             let metered = match &d.spill {
                 SpillChange::Set(block, None) => block.bytes().len(),
                 _ => 0,

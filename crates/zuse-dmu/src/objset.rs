@@ -219,6 +219,7 @@ pub(crate) fn dnode_starts(block: &[u8]) -> u32 {
             continue;
         }
         starts |= 1 << slot;
+        // The other slots of a large dnode hold its bonus and pointers, not dnodes.
         slot += 1 + usize::from(block[slot * DNODE_SLOT + 12]);
     }
     starts
@@ -522,6 +523,7 @@ impl Objset {
                     Err(free())
                 };
             }
+            // The object may have been written, and dropped from memory, since its block was read.
             if !Arc::ptr_eq(&before, &self.meta_tree()) {
                 continue;
             }
@@ -584,6 +586,7 @@ impl Objset {
     pub fn allocate(self: &Arc<Self>, tx: &Tx, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
         loop {
             let object = self.next_number(tx, spec.slots.clamp(1, 32))?;
+            // A freed object of that number may still be held in memory: another one is chosen.
             if let Some(dnode) = self.born(tx, object, spec)? {
                 return Ok(dnode);
             }
@@ -648,6 +651,7 @@ impl Objset {
             }
             at = self.next_object(there)?;
         }
+        // The freed object must not be found under this number any more.
         self.core.shard(object).lock().remove(&object.0);
         self.born(tx, object, spec)?.ok_or(first)
     }
@@ -672,6 +676,7 @@ impl Objset {
                 .is_some_and(|weak| weak.strong_count() > 0)
             {
                 drop(shard);
+                // The claim ends here, or the slots would count as taken for ever.
                 self.numbers.lock().remove_pending(object);
                 return Ok(None);
             }
@@ -693,6 +698,7 @@ impl Objset {
         let dnode = self.dnode(object)?;
         dnode.dirty(tx, |d| {
             d.dies = true;
+            // Nothing of them was written yet. What is on disk is freed when the txg is written.
             d.blocks = Default::default();
         })
     }

@@ -222,6 +222,7 @@ impl Settings {
             return (1, 1);
         }
         let type_metadata = object_type::is_metadata(object_type);
+        // A lost block of the others costs some files only.
         let critical = type_metadata
             && !matches!(
                 object_type,

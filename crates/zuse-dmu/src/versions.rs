@@ -87,6 +87,7 @@ impl Table {
         let (row, _) = place(blkid);
         if row >= self.rows.len() && row < FIRST.max(SPARSE * self.used + self.far.len() / 2) {
             self.rows.resize_with(row + 1, || None);
+            // What is now in the range of the rows leaves the tree (invariant).
             let end = (row as u64 + 1) << ROW;
             let rest = self.far.split_off(&end);
             for (id, version) in std::mem::replace(&mut self.far, rest) {

@@ -122,6 +122,7 @@ impl Ledger for HeadAccounting {
             return Ok(());
         }
         self.list(&self.listed_gone, bp);
+        // Younger than the newest snapshot: no other dataset has it (04-dsl §4.4).
         if bp.allocation_birth() > self.prev_snap_txg.load(Relaxed) {
             must_be_born(self.dataset, txg, bp)?;
             self.io.free(txg, bp)?;

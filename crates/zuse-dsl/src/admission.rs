@@ -77,6 +77,7 @@ impl Dsl {
             .dir(meta.root_dir)?
             .used_bytes
             .max(self.space().allocated);
+        // Three times the estimate, as OpenZFS checks its tasks (04-dsl §6).
         if used.saturating_add(bytes.saturating_mul(3)) > self.root_limit(reserve)? {
             return Err(Error::refused(Errno::NOSPC, "the pool has no space left"));
         }
@@ -102,6 +103,7 @@ impl Dataset {
             .write_bytes
             .saturating_mul(copies)
             .saturating_add(TX_OVERHEAD);
+        // Freed space is allocatable after a few txgs, so a few rounds are enough.
         let mut limit = 4;
         loop {
             match self.verdict(bytes, estimate.frees)? {
@@ -174,6 +176,7 @@ impl Dataset {
                     Verdict::No(Errno::DQUOT, "the quota is reached")
                 });
             }
+            // OpenZFS has the same tolerance (04-dsl §4.6).
             if in_flight > 0 && used.saturating_add(in_flight) >= quota.saturating_add(quota / 32) {
                 return Ok(Verdict::Wait);
             }

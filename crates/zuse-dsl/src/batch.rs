@@ -391,6 +391,7 @@ impl Batch<'_> {
     /// Refuses if later txgs have changes of a head already, or if it is in use.
     fn check_quiet(&self, head: u64) -> Result<()> {
         self.ctx.dsl.check_idle(head)?;
+        // Their dirty buffers would belong to content that is gone.
         for later in 1..3 {
             let slot = Txg(self.ctx.txg + later).slot::<4>();
             if self.ctx.dsl.registry.dirty[slot].lock().contains_key(&head) {

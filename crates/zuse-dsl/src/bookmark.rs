@@ -127,6 +127,7 @@ impl Ctx<'_> {
             let txg = bookmark.creation_txg;
             if txg == snap.creation_txg {
                 bookmark.flags &= !BOOKMARK_SNAPSHOT_EXISTS;
+                // The head's deadlist has to separate births at this txg for it (04-dsl §12.3).
                 keep = true;
             } else if txg >= snap.prev_snap_txg && txg < snap.creation_txg {
                 Self::add_freed(&name, &mut bookmark, list.range(0, txg)?)?;
@@ -299,6 +300,7 @@ impl Dsl {
                 });
                 let key_is_its_own = phys.flags & BOOKMARK_HAS_FBN != 0
                     && phys.flags & BOOKMARK_SNAPSHOT_EXISTS == 0;
+                // A snapshot of that txg, or another counting bookmark, still needs the key.
                 if key_is_its_own && !others && txg < h.prev_snap_txg {
                     ctx.remove_key_from_clones(h.dir, txg, 0)?;
                     Deadlist::open(ctx.meta, h.deadlist)?.remove_key(ctx, txg)?;
@@ -373,6 +375,7 @@ impl Ctx<'_> {
         }
         let same = source.split(['#', '@']).next() == Some(dataset);
         let mut at = self.meta.ds(head)?;
+        // A bookmark may outlive its snapshot, so the chain cannot be asked.
         let mut found = same && source.contains('#');
         while !found && at.prev_snap != 0 && at.prev_snap_txg >= txg {
             let older = self.meta.ds(at.prev_snap)?;

@@ -94,6 +94,7 @@ impl Bpobj {
     fn put_phys(&self, tx: &Tx, phys: &BpobjPhys) -> Result<()> {
         self.dnode.edit_bonus(tx, |b| {
             let bytes = phys.to_bytes();
+            // The bonus length decides which fields exist (04-dsl §5.3): old headers stay short.
             let n = bytes.len().min(b.len());
             b[..n].copy_from_slice(&bytes[..n]);
         })
@@ -151,6 +152,7 @@ impl Bpobj {
         for blocks in blocks.chunks(CHUNK) {
             bytes.resize(blocks.len() * BP_SIZE, 0);
             for (bp, out) in blocks.iter().zip(bytes.chunks_exact_mut(BP_SIZE)) {
+                // Without fill, and with the checksum of a dedup block only (04-dsl §5.3).
                 BpobjPhys::stored_pointer(bp, freed).write_le(out);
             }
             self.dnode
@@ -187,6 +189,7 @@ impl Bpobj {
     }
 
     fn subobjs(&self, phys: &BpobjPhys) -> Result<Vec<u64>> {
+        // OpenZFS leaves the count behind when it moves the array away (04-dsl §5.3).
         if phys.subobjs == 0 || phys.num_subobjs == 0 {
             return Ok(Vec::new());
         }
@@ -273,6 +276,7 @@ impl Bpobj {
         if !subs.is_empty() && subs.len() <= BLOCK as usize / 8 {
             let mut moved = Sizes::default();
             if !short {
+                // The list keeps its own entries alone, so its totals lose those of its sub-lists.
                 for sub in &subs {
                     moved += Self::open(&self.mos, *sub)?.totals()?;
                 }
@@ -299,6 +303,7 @@ impl Bpobj {
         } else {
             self.push_subobjs(ctx, &mut phys, &[sub])?;
         }
+        // By its old header, which includes the sub-lists that were moved above.
         let all = Sizes::of(theirs.bytes, theirs.comp, theirs.uncomp);
         self.add_totals(&mut phys, all)?;
         self.put_phys(ctx.tx, &phys)
@@ -373,6 +378,7 @@ impl Bpobj {
             phys.subobjs = 0;
             phys.num_subobjs = 0;
         }
+        // Totals include those of sub-lists, so each level above subtracts the same blocks.
         self.add_totals(&mut phys, -taken)?;
         if !taken.is_zero() || before != (phys.num_blkptrs, phys.num_subobjs) {
             self.put_phys(ctx.tx, &phys)?;
@@ -399,6 +405,7 @@ impl Bpobj {
             }
             for i in (0..n as usize).rev() {
                 let bp = BlockPointer::at(&bytes, i * BP_SIZE).unwrap_or_default();
+                // It was not freed, so it stays in the list.
                 if !f(&bp)? {
                     return Ok(false);
                 }
@@ -448,6 +455,7 @@ impl Bpobj {
             subs.pop();
             phys.num_subobjs -= 1;
             let array = self.mos.dnode(ObjectId(phys.subobjs))?;
+            // OpenZFS expects no numbers beyond the count (04-dsl §5.3).
             array.free_range(ctx.tx, phys.num_subobjs * 8, 8)?;
         }
         Ok(true)
@@ -470,6 +478,7 @@ impl Bpobj {
 pub(crate) fn damage(error: Error) -> Result<Error> {
     match error {
         Error::Corrupt { .. } | Error::Device { .. } => Ok(error),
+        // A list that is named but does not exist is damage as well.
         e if e.is(zuse_base::Errno::NOENT) => Ok(Error::corrupt("a list of block pointers", e)),
         other => Err(other),
     }

@@ -136,6 +136,8 @@ impl Ctx<'_> {
                 }
             };
             let mut freed = Sizes::default();
+            // OpenZFS marks an entry so that is finished, but behind an unfinished one (04-dsl
+            // §5.6).
             if entry.birth_txg != u64::MAX {
                 let mut reaper = Reaper::new(
                     self,
@@ -233,6 +235,7 @@ enum Owner {
 
 impl<'a, 'b> Reaper<'a, 'b> {
     fn new(ctx: &'a Ctx<'b>, birth_txg: u64, resume: [u64; 4], budget: Budget) -> Self {
+        // All zero says from the start (04-dsl §5.6).
         let from = (resume != [0; 4]).then_some((resume[1], resume[3]));
         Self {
             ctx,
@@ -268,6 +271,8 @@ impl<'a, 'b> Reaper<'a, 'b> {
     }
 
     fn is_ours(&self, bp: &BlockPointer) -> bool {
+        // The later birth of a parent bounds those of its children. `free` decides by the exact
+        // one.
         !bp.is_hole() && bp.logical_birth().max(bp.physical_birth()) > self.birth_txg
     }
 
@@ -308,10 +313,12 @@ impl<'a, 'b> Reaper<'a, 'b> {
         if let Walk::Paused(o, b) = self.dnode(&phys.meta_dnode, Owner::Meta)? {
             return Ok(Walk::Paused(o, b));
         }
+        // OpenZFS continues a walk in this order (04-dsl §5.6).
         for dnode in [&phys.project_used, &phys.group_used, &phys.user_used]
             .into_iter()
             .flatten()
         {
+            // It never pauses: no resume point names these objects.
             self.dnode(dnode, Owner::Accounting)?;
         }
         // A parent goes after its children: after a crash in between they are found through it.
@@ -403,6 +410,7 @@ impl<'a, 'b> Reaper<'a, 'b> {
             // A damaged dnode loses its blocks; its neighbours are fine.
             let Ok(view) = view else { continue };
             let object = first.saturating_add(slot as u64);
+            // Freed in an earlier txg: its space may belong to another object by now.
             if self.from.is_some_and(|(from, _)| object < from) {
                 continue;
             }

@@ -80,6 +80,7 @@ impl Ctx<'_> {
         let ds = self.create_dir_and_head(name, &Origin { snap }, 0)?;
         self.create_livelist(ds)?;
         self.inherit_features(snap, ds)?;
+        // It reads the origin's blocks, which are encrypted with that master key.
         self.share_key(snap, ds)?;
         for (property, value) in properties {
             self.set_local(ds, property, value)?;

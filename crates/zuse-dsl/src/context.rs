@@ -166,6 +166,7 @@ impl Dsl {
                 let _config = dsl_apply.spa()?.tripwire().hold(at::CONFIG, config);
                 let ctx = dsl_apply.ctx(tx)?;
                 let result = apply(&ctx);
+                // What it knows of branches is of this task only.
                 ctx.forget_branches();
                 let noted = ctx.write_history();
                 result.and_then(|made| noted.map(|()| made))

@@ -110,6 +110,7 @@ impl Dsl {
             spa: spa.clone(),
             meta,
         });
+        // Possible only now: a context needs the layer as it is opened above.
         let ctx = self.ctx(tx)?;
         if version >= VERSION_ORIGIN {
             fixed.origin_snap = ctx.create_origin()?;
@@ -299,6 +300,7 @@ impl Ctx<'_> {
         self.dsl.metadata_cache.note_names([(dir, child)]);
         self.allow_creator(dir)?;
         self.count_up(parent, FS_COUNT, 1)?;
+        // Without counts of its own the directory would end the counting for its ancestors.
         if self.spa.feature_count(LIMITS) > 0 {
             let table = self.zapify(dir)?;
             table.put_u64(self.tx, FS_COUNT, 0)?;
@@ -393,6 +395,7 @@ impl Ctx<'_> {
             return Ok(());
         }
         for object in self.meta.ancestry(dir)? {
+            // Above the directory whose limit began the counting, nothing is counted.
             let Some(table) = self.meta.extension(object)? else {
                 return Ok(());
             };

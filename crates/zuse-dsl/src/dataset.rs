@@ -129,11 +129,13 @@ impl Dsl {
             log: OnceLock::new(),
             dnode,
         });
+        // Another thread may have been faster. Two handles would have two object sets.
         let mut all = self.map(&self.registry.datasets);
         if let Some(there) = all.get(&object.0).and_then(Weak::upgrade) {
             drop(all);
             return Ok(there);
         }
+        // Dropped datasets leave their entries, which are swept from time to time.
         if all.len() % 1024 == 1023 {
             all.retain(|_, w| w.strong_count() > 0);
         }
@@ -342,6 +344,7 @@ impl Dataset {
     /// As [`Self::objset_received`], but for the key.
     pub fn objset_received_in_clear(&self) -> Result<Arc<Objset>> {
         match self.objset_received() {
+            // Not kept in the slot: once the key is loaded, the next caller opens it with that.
             Err(e) if e.is(Errno::ACCES) => self.open_content(false),
             other => other,
         }
@@ -460,6 +463,7 @@ impl Dataset {
     /// Drops an object set that was opened with keys about to be unloaded; false if it is in use.
     pub(crate) fn forget_keys(&self) -> bool {
         let mut slot = self.objset.lock();
+        // Another holder could go on reading with the key.
         let used = self.is_owned() || slot.as_ref().is_some_and(|os| Arc::strong_count(os) > 1);
         if !used {
             *slot = None;
@@ -470,6 +474,7 @@ impl Dataset {
     /// Adds this dataset to the sync of that txg.
     pub(crate) fn note_dirty(self: &Arc<Self>, txg: Txg) {
         let slot = txg.slot::<4>();
+        // Most changes end here, without a lock.
         if self.noted[slot].load(Relaxed) == txg.0 {
             return;
         }

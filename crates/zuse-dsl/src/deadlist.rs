@@ -39,6 +39,7 @@ impl<'a> Deadlist<'a> {
         let dnode = meta.dnode(object)?;
         let keys = match dnode.object_type() {
             ot::DEADLIST => Some(Table::of(dnode.clone())?.int_map()?),
+            // From before an upgrade to version 26: it stays until its snapshot goes (04-dsl §5.1).
             ot::BPOBJ => None,
             _ => return Err(Error::corrupt(dnode.place(), "it is not a deadlist")),
         };
@@ -198,6 +199,7 @@ impl<'a> Deadlist<'a> {
 
     fn insert_as(&mut self, ctx: &Ctx<'_>, blocks: &[BlockPointer], freed: bool) -> Result<Sizes> {
         let mut by_key: BTreeMap<u64, Vec<BlockPointer>> = BTreeMap::new();
+        // All keys are found before the first write: a missing key leaves the lists unchanged.
         for bp in blocks {
             by_key
                 .entry(self.key_below(bp.allocation_birth())?)
@@ -281,6 +283,7 @@ impl<'a> Deadlist<'a> {
         if low >= high {
             return Ok(Sizes::default());
         }
+        // Entry K begins above K: the entry of `low` counts, and that of `high` does not.
         keys.range(low..high)
             .map(|(_, list)| Bpobj::open(&self.meta.mos, *list)?.totals())
             .sum::<Result<Sizes>>()
@@ -308,6 +311,7 @@ impl<'a> Deadlist<'a> {
                 continue;
             }
             let sizes = Bpobj::open(&ctx.meta.mos, list)?.totals()?;
+            // At the key or below, because this list may lack keys that the other one has.
             let Some(into) = self
                 .keys
                 .as_ref()

@@ -508,6 +508,8 @@ impl Ctx<'_> {
             self.destroy_flat(object, &d, &next, after_branch)?;
         } else {
             let own = Deadlist::open(self.meta, d.deadlist)?;
+            // Before the lists merge: the previous snapshot keeps what only these two had (04-dsl
+            // §7.6).
             if !after_branch {
                 let older = self.meta.ds(d.prev_snap)?;
                 let more = list.range(older.prev_snap_txg, d.prev_snap_txg)?.used;
@@ -573,6 +575,7 @@ impl Ctx<'_> {
         let mut unique = phys.referenced_bytes;
         if phys.prev_snap != 0 {
             let prev = self.meta.ds(phys.prev_snap)?;
+            // What the snapshot references and the head has not dropped is shared (04-dsl §4.5).
             let dead = Deadlist::totals_of(self.meta, phys.deadlist)?.used;
             let shared = Sizes::of(prev.referenced_bytes, 0, 0)
                 .used
@@ -607,6 +610,7 @@ impl Ctx<'_> {
             return Ok(());
         }
         let branches = self.branches(dir, clones)?;
+        // A clone of an older snapshot got only the keys below its origin, so it lacks this one.
         for (_, head) in branches.iter().take_while(|(origin, _)| *origin > txg) {
             let phys = self.meta.ds(*head)?;
             let mut list = Deadlist::open(self.meta, phys.deadlist)?;
@@ -647,6 +651,7 @@ impl Ctx<'_> {
     fn clear_bootfs(&self, object: u64) -> Result<()> {
         if let Some(props) = self.meta.directory()?.get_u64("pool_props")? {
             let table = self.meta.table(props)?;
+            // The number may be assigned to another dataset, which would be booted from then.
             if table.get_u64("bootfs")? == Some(object) {
                 table.remove(self.tx, "bootfs")?;
             }
@@ -702,6 +707,7 @@ impl Ctx<'_> {
             // A deferred snapshot of which this was the last clone is destroyed too, in the same
             // txg.
             let last = prev.num_children == 2 && prev.flags & DS_FLAG_DEFER_DESTROY != 0;
+            // A held one is destroyed by the release of its last hold.
             if last && d.prev_snap != self.meta.origin_snap() && !self.is_held(&prev)? {
                 orphan = Some(d.prev_snap);
             }

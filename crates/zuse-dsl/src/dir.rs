@@ -240,6 +240,7 @@ impl Dsl {
         let mut out = Vec::with_capacity(names.len());
         let mut at = head.prev_snap;
         while at != 0 && !names.is_empty() {
+            // Each name is met once, so a circle in the chain ends too.
             let Some(name) = names.remove(&at) else { break };
             out.push((name, at));
             at = meta.listed_ds(at)?.prev_snap;

@@ -102,6 +102,7 @@ impl Dsl {
                 ..lost
             });
         }
+        // Both logs, and what is not written yet, may name the same block.
         blocks.sort_unstable();
         blocks.dedup();
         Ok(ErrorLog { by_head, blocks })
@@ -132,6 +133,7 @@ impl Ctx<'_> {
         }
         let new = found.new_ones();
         let written = self.add_to_log(LAST, &new);
+        // Also after a failure: otherwise every txg would try the damaged log again.
         found.logged(&new);
         match written {
             Err(Error::Corrupt { .. } | Error::Device { .. }) => Ok(()),
@@ -146,6 +148,7 @@ impl Ctx<'_> {
             Some(object) => object,
             None => {
                 let object = Table::create(&self.meta.mos, self.tx, ot::ERROR_LOG, 0)?;
+                // OpenZFS writes both keys with the first error (04a-dsl-props §5).
                 for other in LOGS {
                     if directory.get_u64(other)?.is_none() {
                         directory.put_u64(self.tx, other, 0)?;
@@ -209,6 +212,7 @@ impl Ctx<'_> {
             directory.put_u64(self.tx, LAST, scrub)?;
             directory.put_u64(self.tx, SCRUB, 0)?;
         }
+        // A block that is still lost must get into the new log when it is read again.
         self.spa.io().lost().forget_known();
         Ok(())
     }
@@ -252,6 +256,7 @@ impl Ctx<'_> {
                 self.free(sub)?;
             }
         }
+        // If one of them fails again, it must be logged again.
         self.spa.io().lost().forget_known();
         if table.is_empty()? {
             directory.put_u64(self.tx, LAST, 0)?;

@@ -40,6 +40,7 @@ impl Dsl {
                 if !host.is_empty() {
                     record.insert("history hostname", host);
                 }
+                // Events that were noted before come before the command.
                 ctx.write_history()?;
                 if ctx.meta.version() < VERSION_HISTORY {
                     return Ok(());
@@ -76,6 +77,7 @@ impl Dsl {
             let mut at = from;
             while at + 8 <= to {
                 let n = u64::from_le_bytes(read(at, 8)?.try_into().unwrap_or_default());
+                // A damaged length ends the log, and must not become an allocation.
                 if n == 0 || n > to - at - 8 || n > 16 << 20 {
                     break;
                 }
@@ -111,6 +113,7 @@ impl Ctx<'_> {
             .block_size(BLOCK)
             .bonus(ot::SPA_HISTORY_OFFSETS, HistoryPhys::SIZE as u16);
         let dnode = self.meta.mos.allocate(self.tx, &spec)?;
+        // A thousandth of the pool, as OpenZFS takes it.
         let size = (self.spa.space().capacity / 1000).clamp(u64::from(BLOCK), 1 << 30);
         let phys = HistoryPhys {
             phys_max_offset: size,
@@ -266,6 +269,7 @@ impl Ctx<'_> {
                 done += take as usize;
             }
             let skip = 8u64.saturating_add(u64::from_le_bytes(len));
+            // A damaged length would lead past the end.
             if phys.bof.saturating_add(skip) > phys.eof {
                 phys.bof = phys.eof;
             } else {
@@ -279,6 +283,7 @@ impl Ctx<'_> {
             done += take as usize;
         }
         phys.eof += n;
+        // What made the pool is kept forever: the ring begins behind it (04a-dsl-props).
         if command && phys.create_len == 0 {
             phys.create_len = phys.eof;
             phys.bof = phys.eof;

@@ -146,6 +146,7 @@ impl Ctx<'_> {
         let Some(object) = self.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? else {
             return Ok(());
         };
+        // All entries are read first, because a release changes the table.
         for (key, _) in self.meta.table(object)?.numbers()? {
             self.meta.table(object)?.remove(self.tx, &key)?;
             let Some((snap, tag)) = key.split_once('-') else {
@@ -177,11 +178,13 @@ impl Ctx<'_> {
         table.remove(self.tx, tag)?;
         let refs = table.count()?;
         self.log("release", object, &format!("tag={tag} refs={refs}"))?;
+        // An entry that stays would release a later hold of this tag at the next import.
         if let Some(temporary) = self.meta.table(DIRECTORY)?.get_u64(TEMPORARY)? {
             self.meta
                 .table(temporary)?
                 .remove(self.tx, &format!("{object:x}-{tag}"))?;
         }
+        // One child is the next dataset, so there is no clone.
         if table.is_empty()? && phys.num_children == 1 && phys.flags & DS_FLAG_DEFER_DESTROY != 0 {
             self.destroy_snapshot(object)?;
             self.spa.note_frees();

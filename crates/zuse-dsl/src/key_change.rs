@@ -89,6 +89,7 @@ impl NewKey {
                     );
                 }
                 limit.check(rounds)?;
+                // Zero stands for no salt.
                 (random().max(1), rounds)
             }
             (_, Some(_)) => {
@@ -265,6 +266,7 @@ impl Ctx<'_> {
             let keys = self.dsl.dataset_key(head)?;
             let table = self.meta.table(*object)?;
             let have = KeyObject::read(&table, *object)?;
+            // The wrapping authenticates guid and version (02b-encryption), so both stay.
             self.put_wrapped(&table, keys.master(), have.guid, have.version, key)?;
             table.put_u64(self.tx, ROOT, new_root)?;
         }

@@ -71,15 +71,18 @@ impl Ctx<'_> {
         let mut found = Vec::new();
         let mut todo = vec![top];
         while let Some(dir) = todo.pop() {
+            // Clones and origins lead back to each other.
             if !met.insert(dir) {
                 continue;
             }
             let Some(key) = self.dsl.key_object(dir)? else {
                 continue;
             };
+            // Another root: what is below it inherits from that one.
             if key.root_dir != root {
                 continue;
             }
+            // A dataset and its clones share one object, which is rewrapped once.
             if objects.insert(key.object) {
                 found.push(Follower {
                     object: key.object,
@@ -244,12 +247,14 @@ impl Ctx<'_> {
     fn leave_root(&self, root: u64, own: u64) -> Result<()> {
         let (format, salt, rounds) = self.dsl.derivation(root)?;
         for Follower { object, dir } in self.followers(root, root)? {
+            // An earlier round may have moved it with its owner.
             if object == own || self.root_of(dir)? != root {
                 continue;
             }
             let owner = self.owner_of_key(dir, object)?;
             let mut group = self.followers(owner, root)?;
             group.retain(|f| f.object != own);
+            // Only a root's own numbers are read: so far they were those of the old root.
             let table = self.meta.table(object)?;
             let numbers = [(FORMAT, format as u64), (SALT, salt), (ROUNDS, rounds)];
             for (name, value) in numbers {
@@ -267,6 +272,7 @@ impl Ctx<'_> {
     /// key can be changed.
     fn owner_of_key(&self, dir: u64, object: u64) -> Result<u64> {
         let mut at = dir;
+        // Damaged origins may form a circle.
         for _ in 0..1 << 16 {
             let phys = self.meta.dir(at)?;
             if !self.meta.is_clone(&phys) {

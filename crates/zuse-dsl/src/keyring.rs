@@ -244,6 +244,7 @@ impl Dsl {
         if let Some(key) = self.keyring.lock().get(object) {
             return Ok(key.clone());
         }
+        // Not under the keyring's lock, because the MOS is read.
         let found = self.key_object(dir)?.ok_or_else(missing)?;
         let locked = || match self.dir_name(found.root_dir) {
             Ok(root) => not_loaded(&root),
@@ -373,6 +374,7 @@ impl Dsl {
         wrapping: WrappingKey,
         check_only: bool,
     ) -> Result<()> {
+        // Again: another caller may have loaded it while this one derived.
         self.loadable(name, dir, check_only)?;
         if object.unwrap(&wrapping).is_none() {
             return Err(refused(
@@ -392,6 +394,8 @@ impl Dsl {
     /// # Errors
     /// The MOS cannot be read.
     pub fn wrapping_keys(&self) -> Result<Vec<(String, WrappingKey)>> {
+        // Copied first, because their names are read from the MOS, and the keyring's lock is a
+        // leaf.
         let all: Vec<(u64, WrappingKey)> = {
             let ring = self.keyring.lock();
             let keys = ring.all_wrapping();
@@ -472,6 +476,7 @@ impl Dsl {
             if ds.is_owned() {
                 return Err(is_busy(name));
             }
+            // Background work uses it still, so the caller tries again.
             if !ds.forget_keys() {
                 return Ok(false);
             }
@@ -494,6 +499,7 @@ impl Dsl {
             let Some(object) = self.key_object_number(dir)? else {
                 continue;
             };
+            // A clone shares the object of its origin, and is no root by that.
             if self.meta()?.table(object)?.get_u64(ROOT)? == Some(dir) {
                 out.push(entry.name);
             }

@@ -118,6 +118,7 @@ impl Ctx<'_> {
         let limits = self.spa.limits();
         // A clone that shares little with its origin is destroyed equally fast by a walk.
         let own = self.meta.dir(listed.dir)?.used_breakdown[UsedKind::Head as usize];
+        // Both counts come from disk: a hundred times a forged one exceeds 64 bits.
         let shared = u128::from(referenced.saturating_sub(own)) * 100;
         if shared <= u128::from(referenced) * u128::from(limits.livelist_least_shared) {
             return self.drop_livelist(listed.dir);
@@ -291,6 +292,7 @@ impl Ctx<'_> {
         table.remove(self.tx, LIVELIST)?;
         // From the directory to `$FREE`: users see the space free at once.
         self.charge(dir, UsedKind::Head, -all)?;
+        // `$FREE` gains what the list says, because freeing subtracts the list's sizes again.
         self.freed(-sizes)?;
         let directory = self.meta.table(DIRECTORY)?;
         let known = directory.get_u64(DELETED)?;

@@ -103,6 +103,7 @@ impl Meta {
         meta.mos_dir = children.get_u64("$MOS")?.ok_or_else(|| missing("$MOS"))?;
         fixed.free_dir = children.get_u64("$FREE")?.unwrap_or(0);
         fixed.origin_dir = children.get_u64("$ORIGIN")?.unwrap_or(0);
+        // Such a pool cannot be opened without them (04-dsl §13).
         if version >= VERSION_DEADLISTS && (fixed.free_dir == 0 || free_bpobj == 0) {
             return Err(missing("$FREE or free_bpobj"));
         }

@@ -336,6 +336,7 @@ impl MetadataCache {
     /// The MOS was reverted, so anything read since may be wrong.
     pub fn forget_all(&self) {
         self.changes.fetch_add(1, Relaxed);
+        // The others stay: names are verified, and a root's block never changes.
         self.stored.lock().clear();
         self.resolved.lock().clear();
         self.datasets.lock().clear();

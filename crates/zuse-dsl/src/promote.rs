@@ -160,6 +160,7 @@ impl Ctx<'_> {
             self.meta.dir(plan.clone_dir)?.parent,
             self.meta.dir(plan.origin_dir)?.parent,
         );
+        // Below one parent the sums of all ancestors stay the same.
         if clone_parent != origin_parent
             && used.used > 0
             && used.used as u64 > self.dsl.available_of(plan.clone_dir)?
@@ -192,16 +193,19 @@ impl Ctx<'_> {
         let o = self.meta.dir(plan.origin_dir)?;
         let origin = self.meta.ds(plan.origin)?;
         let mut moved = refd(&origin);
+        // What an older origin holds is charged to that one's directory.
         if o.origin != 0 {
             moved -= refd(&self.meta.ds(o.origin)?);
         }
         let origin_txg = self.meta.origin_txg(&o)?;
         let mut clone_snap = 0;
+        // SNAP of the clone as it will be: with these snapshots and this origin (04-dsl §4.5).
         for (_, ds) in plan.shared.iter().chain(&plan.clone_side) {
             clone_snap += Deadlist::open(self.meta, ds.deadlist)?
                 .range(origin_txg, u64::MAX)?
                 .used;
         }
+        // A chain's space: what its newest references, and what died on the way (04-dsl §4.5).
         for (_, ds) in &plan.shared {
             if ds.prev_snap != 0 {
                 moved += Deadlist::totals_of(self.meta, ds.deadlist)?;
@@ -265,6 +269,7 @@ impl Ctx<'_> {
         self.move_space(plan, moved, clone_snap, origin_snap)?;
 
         self.promote_keys(plan.clone_dir, plan.origin_dir)?;
+        // A list has the blocks younger than the origin, and both origins have changed.
         self.drop_livelist(plan.clone_dir)?;
         self.drop_livelist(plan.origin_dir)?;
         self.note_snapshots_changed(plan.origin_dir)?;
@@ -312,6 +317,7 @@ impl Ctx<'_> {
                 continue;
             }
             for other in self.meta.table(phys.next_clones)?.ints()? {
+                // The former owner's branch: `promote` has entered its head.
                 if other == was_next {
                     continue;
                 }
@@ -342,6 +348,7 @@ impl Ctx<'_> {
         };
         let mut parts = [0; 5];
         parts[UsedKind::Snap as usize] = to_clone;
+        // HEAD + SNAP grow by what is moved, so HEAD gets the rest.
         parts[UsedKind::Head as usize] = moved.used.wrapping_sub(to_clone);
         self.charge_parts(plan.clone_dir, parts, moved.comp, moved.uncomp)?;
         parts[UsedKind::Snap as usize] = to_origin;

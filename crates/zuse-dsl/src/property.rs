@@ -122,6 +122,7 @@ impl From {
 
 /// The effective value of a property among the entries of one ZAP.
 fn own_value(own: &StoredZap, name: &str) -> Option<Found> {
+    // A value that is unknown here, too, leaves the default of the ordinary entry.
     if let Some(ZapValue::U64(n)) = own.get(&ignore_unknown_key(name))
         && dataset_property(name).is_some_and(|p| p.word_of(*n).is_some())
     {
@@ -233,6 +234,7 @@ impl Dsl {
                     from: From::Own,
                 }));
             }
+            // `$inherit` hides a received value (04a-dsl-props).
             let hidden = inheritable && own.contains_key(&inherit_key(name));
             if let Some(value) = own
                 .get(&received_key(name))

@@ -263,6 +263,7 @@ impl Ctx<'_> {
                 // A clone of the source below the target: users of the target are not disturbed
                 // until both are swapped.
                 let ds = self.create_dir_and_head(&name, &Origin { snap: source }, flags)?;
+                // A child of `$ORIGIN` does not count as a clone (04-dsl §1.2).
                 if source != self.meta.origin_snap() {
                     self.create_livelist(ds)?;
                 }
@@ -427,6 +428,7 @@ impl Receiving {
     /// # Errors
     /// It could not be destroyed, or written.
     pub fn abandon(&mut self, keep: bool) -> Result<()> {
+        // While it is owned, the destroy below would be refused as busy.
         self.owner = None;
         if keep && self.begin.resumable.is_some() {
             return self.wait();

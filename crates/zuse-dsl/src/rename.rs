@@ -100,6 +100,7 @@ impl Dsl {
                         continue;
                     };
                     let table = ctx.meta.table(phys.snapnames)?;
+                    // Where case is ignored, the stored name may differ from the given one.
                     let stored = table.name_of(object)?.unwrap_or_else(|| old.clone());
                     table.remove(ctx.tx, &stored)?;
                     table.put_u64(ctx.tx, &new, object)?;
@@ -234,6 +235,7 @@ impl Ctx<'_> {
                 phys.compressed_bytes,
                 phys.uncompressed_bytes,
             );
+            // What the parent reserves beyond the space in use moves separately (04-dsl §7.4).
             let rest = Sizes {
                 used: phys.reserved.saturating_sub(phys.used_bytes) as i64,
                 ..Sizes::default()

@@ -116,6 +116,7 @@ impl Ctx<'_> {
             ));
         }
         let reserved = self.dsl.number_of(head, "refreservation")?;
+        // Afterwards no block is unique to the head, so the whole reservation must be free space.
         if phys.unique_bytes.min(reserved) > self.dsl.available_of(phys.dir)? {
             return Err(Error::refused(
                 Errno::NOSPC,

@@ -317,6 +317,7 @@ impl Dsl {
                     b.uncompressed.wrapping_sub(b.freed_before_next[2]),
                     b.compressed.wrapping_sub(b.freed_before_next[1]),
                 ],
+                // An old bookmark has no sizes, and its snapshot may be gone.
                 _ => return Ok(None),
             }
         };

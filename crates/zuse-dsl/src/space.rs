@@ -38,6 +38,7 @@ impl Ctx<'_> {
     ) -> Result<()> {
         let mut at = dir;
         let mut steps = 0;
+        // Ancestors see nothing of a change that a reservation absorbs.
         while at != 0 && (parts != [0; 5] || comp != 0 || uncomp != 0) {
             let total = parts.iter().fold(0i64, |sum, part| sum.wrapping_add(*part));
             let now = self.meta.dir(at)?;
@@ -49,6 +50,7 @@ impl Ctx<'_> {
             let old = [now.used_bytes, now.compressed_bytes, now.uncompressed_bytes];
             let new = sizes.onto(old, || format!("directory {at}"))?;
             let mut breakdown = now.used_breakdown;
+            // Directories from before version 13 never get a breakdown (04-dsl §2).
             if now.flags & DIR_FLAG_USED_BREAKDOWN != 0 {
                 for (i, part) in parts.into_iter().enumerate() {
                     let what = || format!("used bytes of directory {at} in part {i}");
@@ -56,6 +58,7 @@ impl Ctx<'_> {
                 }
             }
             let (parent, seen, phys) = self.meta.edit_dir(self.tx, at, |d| {
+                // The parent sees the larger of the two (04-dsl §4.3).
                 let old = d.used_bytes.max(d.reserved);
                 [d.used_bytes, d.compressed_bytes, d.uncompressed_bytes] = new;
                 d.used_breakdown = breakdown;
@@ -71,6 +74,7 @@ impl Ctx<'_> {
             parts[UsedKind::ChildReservation as usize] = seen.wrapping_sub(total);
             at = parent;
             steps += 1;
+            // Deeper than any name (04-dsl §1.2): parents in a circle, on a damaged disk.
             if steps > 64 {
                 return Err(zuse_base::Error::missing(
                     "the MOS",
@@ -136,6 +140,7 @@ impl Ctx<'_> {
     /// Moves the accounting of blocks that wait to be freed: from `dir` to the pool's account.
     pub fn move_to_free(&self, dir: u64, kind: UsedKind, sizes: Sizes) -> Result<()> {
         self.charge(dir, kind, -sizes)?;
+        // Pools older than version 26 have no `$FREE` (04-dsl §1.2).
         if self.meta.free_dir() != 0 {
             self.charge(self.meta.free_dir(), UsedKind::Head, sizes)?;
         }
@@ -175,9 +180,11 @@ pub(crate) fn available(chain: &[DslDirPhys], root_limit: u64) -> u64 {
         };
         let used = dir.used_bytes;
         let mut above = parent.unwrap_or(u64::MAX);
+        // The parent counts the whole reservation as used. Its rest belongs to this directory.
         if parent.is_some() && dir.reserved > used {
             above = above.saturating_add(dir.reserved - used);
         }
+        // One txg may pass a quota by what it holds (04-dsl §4.6).
         parent = Some(if used > quota {
             0
         } else {

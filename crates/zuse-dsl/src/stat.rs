@@ -123,6 +123,7 @@ impl Dsl {
         if meta.is_clone(&dir) {
             stat.origin = Some(self.ds_name(dir.origin)?);
         }
+        // Otherwise it is the origin, which belongs to another directory.
         if phys.prev_snap != 0 && meta.ds(phys.prev_snap)?.dir == phys.dir {
             stat.previous = Some(self.ds_name(phys.prev_snap)?);
         }
@@ -153,6 +154,8 @@ impl Dsl {
     pub(crate) fn available_for(&self, ds: u64) -> Result<u64> {
         let phys = self.meta()?.ds(ds)?;
         let mut room = self.available_of(phys.dir)?;
+        // The directory is charged for the whole refreservation, which the head may use (04-dsl
+        // §4.6).
         room = room.saturating_add(
             self.number_of(ds, "refreservation")?
                 .saturating_sub(phys.unique_bytes),

@@ -52,6 +52,7 @@ impl Budget {
         if self.blocks == 0
             || self.blocks.is_multiple_of(256) && self.until.is_some_and(|t| Instant::now() > t)
         {
+            // The other queues of this txg must stop, too.
             self.blocks = 0;
             return false;
         }
@@ -215,6 +216,7 @@ impl Dsl {
             return Ok(false);
         }
         let phys = Bpobj::open(&meta.mos, meta.free_bpobj())?.phys()?;
+        // Without an array of sub-lists their count is stale (04-dsl §5.3).
         Ok(phys.num_blkptrs > 0 || phys.subobjs != 0 && phys.num_subobjs > 0)
     }
 
@@ -354,6 +356,7 @@ impl Ctx<'_> {
         if prev.next_snap == object {
             self.add_unique(before.prev_snap, size_after(prev.prev_snap_txg))?;
         }
+        // Blocks older than the origin were never charged to this directory (04-dsl §4.4).
         self.transfer(
             before.dir,
             UsedKind::Head,

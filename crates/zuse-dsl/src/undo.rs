@@ -51,6 +51,7 @@ impl Ctx<'_> {
     /// Makes the following changes undoable; [`Self::keep`] or [`Self::undo`] must follow in this
     /// txg.
     pub fn savepoint(&self) -> Result<Savepoint> {
+        // Records of earlier changes must be in the MOS: an undo drops those that are pending.
         self.write_history()?;
         self.meta.mos.sync(self.tx.txg(), 1)?;
         let before = self.dsl.pending.journal.lock().replace(Journal::default());
@@ -90,6 +91,7 @@ impl Ctx<'_> {
 
     /// Keeps the changes since the savepoint.
     pub fn keep(&self) -> Result<()> {
+        // Taken first, or the frees below would be noted again.
         let journal = self.dsl.pending.journal.lock().take().unwrap_or_default();
         journal
             .frees
@@ -106,12 +108,14 @@ impl Ctx<'_> {
         self.spa.features_go_back(then.features);
         *dsl.keyring.lock() = then.keyring;
         dsl.pending.history.lock().clear();
+        // The task may have created or freed the shared empty list.
         dsl.empty_list.store(0, Relaxed);
         dsl.metadata_cache.forget_all();
 
         // New handles have no object any more, and must not be written. Only the sync thread adds
         // to this txg's set now.
         let dirty = &dsl.registry.dirty[self.tx.txg().slot::<4>()];
+        // Not under the lock, because `phys` reads the MOS.
         let mut noted = std::mem::take(&mut *dirty.lock());
         noted.retain(|_, ds| ds.phys().is_ok());
         *dirty.lock() = noted;

@@ -92,6 +92,7 @@ impl Dsl {
         if phys.next_clones != 0 {
             return meta.table(phys.next_clones)?.ints();
         }
+        // Before version 11 only the directories of clones name their origin.
         let mut all = Vec::new();
         self.tree_into(self.spa()?.name(), meta.root_dir, &mut all)?;
         let mut found = Vec::new();
@@ -126,6 +127,7 @@ impl Ctx<'_> {
             let size = Sizes::of_block(&self.meta.io, bp);
             if birth > d.prev_snap_txg {
                 gone += size;
+                // Such a pool has no queue: they are freed in this txg, whatever their number.
                 return self.free_or_leak(bp);
             }
             if birth > older {
@@ -141,6 +143,7 @@ impl Ctx<'_> {
         if !after_branch {
             self.add_unique(d.prev_snap, more)?;
         }
+        // Not moved to `$FREE`, which such a pool lacks.
         self.charge(d.dir, UsedKind::Snap, -gone)?;
         self.meta
             .edit_ds(self.tx, d.next_snap, |n| n.deadlist = d.deadlist)?;
@@ -156,6 +159,7 @@ impl Ctx<'_> {
         if old < VERSION_ORIGIN && version >= VERSION_ORIGIN {
             self.add_origin()?;
         }
+        // After `$ORIGIN`, because the sets of clones are found through origins.
         if old < VERSION_DEADLISTS && version >= VERSION_DEADLISTS {
             self.add_free_dir()?;
         }
@@ -259,6 +263,7 @@ impl Ctx<'_> {
         });
         for dir in dirs {
             let phys = self.meta.dir(dir)?;
+            // Since version 11 every directory has an origin, `$ORIGIN` at the least (04-dsl §1.2).
             let above = self.meta.ds(phys.origin)?.dir;
             let set = self.meta.dir(above)?.clones;
             let set = self.add_to_set(set, ot::DSL_CLONES, phys.head_dataset)?;
@@ -277,6 +282,7 @@ impl Ctx<'_> {
         let base = DslDatasetPhys {
             dir,
             creation_time: now,
+            // Fixed, so that it is older than everything else (04-dsl §1.2).
             creation_txg: 1,
             flags: DS_FLAG_UNIQUE_ACCURATE,
             bp: BlockPointer::HOLE,

@@ -159,6 +159,7 @@ pub(crate) fn walk(
             walked.records += 1;
             rest = &rest[record.len()..];
         }
+        // A record that does not parse ends the log.
         if !rest.is_empty() {
             break;
         }
@@ -317,6 +318,7 @@ impl Dataset {
             };
             let place = || format!("dataset {name}, intent log record {seq}");
             let record = Record::parse(bytes, order).map_err(|e| e.at(place()))?;
+            // An earlier replay has applied it, or its txg is on disk.
             if seq <= header.replay_seq || record.txg < first_txg {
                 return Ok(true);
             }

@@ -545,6 +545,7 @@ impl BlockPointer {
     }
 
     fn word_bytes(&self, index: usize) -> [u8; 8] {
+        // The writer's byte order, which is that of the block (02b-encryption).
         match self.byte_order() {
             ByteOrder::Little => self.words[index].to_le_bytes(),
             ByteOrder::Big => self.words[index].to_be_bytes(),

@@ -79,6 +79,7 @@ pub fn push_pointer(out: &mut Vec<u8>, bp: &BlockPointer, version: MacVersion) {
         MacVersion::V1 => {
             let mut kept = props & !(DEDUP | CHECKSUM);
             if props & LEVEL_FIELD != 0 {
+                // A receiver of a raw stream writes indirect blocks in a form of its own.
                 kept &= !(LITTLE | COMPRESSION | PSIZE);
             }
             (kept, bp.mac())
@@ -207,6 +208,7 @@ pub fn dnode_block(block: &[u8], order: ByteOrder, version: MacVersion) -> Forma
             return bad(format!("dnode of {slots} slots leaves its block"));
         };
         let bonus = push_dnode(&mut parts.aad, dnode, order, version)?;
+        // The rest of a free slot is authenticated in clear (02b-encryption §9).
         let encrypted = dnode[TYPE_AT] != 0
             && object_type::is_encrypted(dnode[BONUS_TYPE_AT])
             && u16_in(dnode, BONUS_LEN_AT, order) != 0;
@@ -236,6 +238,7 @@ pub fn objset_messages(
     };
     let mut portable = Vec::with_capacity(256);
     portable.extend_from_slice(&u64_at(block, OBJSET_TYPE_AT).to_be_bytes());
+    // The portable flags: none exist (02b-encryption).
     portable.extend_from_slice(&[0; 8]);
     push(&mut portable, 0)?;
 

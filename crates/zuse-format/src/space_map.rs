@@ -221,6 +221,7 @@ impl Iterator for Entries<'_> {
                         (word & 0x7fff) + 1,
                     );
                 }
+                // A debug word or padding.
                 2 => {}
                 _ => {
                     let Some(raw) = self.words.next() else {
@@ -314,6 +315,7 @@ impl Encoder {
         while units > 0 {
             let run = units.min(if wide { RUN_MAX_TWO } else { RUN_MAX_ONE });
             if wide {
+                // An entry of two words never crosses a block boundary.
                 if self.block_size - self.position % self.block_size == 8 {
                     self.word(PADDING);
                 }

@@ -181,6 +181,7 @@ impl<'a> LogBlock<'a> {
             return bad("a log block is shorter than its head");
         };
         let next = BlockPointer::parse(next, order);
+        // With a successor of another chain, old records would pass as new ones.
         let [a, b, set, seq] = verifier;
         if next.checksum() != [a, b, set, seq.wrapping_add(1)] {
             return bad("the next log block is of another chain");

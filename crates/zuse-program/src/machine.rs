@@ -152,6 +152,7 @@ impl Machine {
     fn new(link: Rc<HostLink>) -> LuaResult<Self> {
         let lua = Lua::new_with(
             StdLib::TABLE | StdLib::STRING | StdLib::COROUTINE,
+            // A program must not catch a panic of the code around it.
             LuaOptions::new().catch_rust_panics(false),
         )?;
         Ok(Self { lua, link })
@@ -177,6 +178,7 @@ impl Machine {
         let library = of_ours(LIBRARY)?;
         let (world, start): (Table, Function) =
             of_ours(PRELUDE)?.call((host, traceback, library))?;
+        // The environment is charged at a fixed amount, whatever this interpreter takes.
         let own = lua.used_memory() as u64;
         let room = program.limits.memory.saturating_sub(INTERPRETER);
         lua.set_memory_limit((own + room) as usize)?;

@@ -224,6 +224,7 @@ impl<'a> Matcher<'a> {
         let level = self.captures.len();
         let end = self.run(s, p)?;
         if end.is_none() {
+            // The attempt failed, so captures made in it do not count.
             self.captures.truncate(level - 1);
         }
         Ok(end)

@@ -57,6 +57,7 @@ impl Tree {
             Value::Number(n) => Self::Number(*n as i64),
             Value::String(s) => {
                 let bytes = s.as_bytes();
+                // The result is an nvlist, whose strings end at a NUL.
                 let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
                 Self::Text(bytes.get(..end).unwrap_or_default().to_vec())
             }

@@ -172,6 +172,7 @@ impl<R: Read> StreamReader<R> {
         };
         self.number += 1;
         self.offset += (HEADER + len) as u64;
+        // The checksum covers one substream.
         if matches!(item.record, Record::End { .. }) {
             self.sum = Fletcher4::with_order(self.order);
         }

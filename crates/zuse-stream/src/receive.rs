@@ -181,6 +181,7 @@ pub fn receive<R: Read>(
             let replaces = receiving.replaces();
             let kept = receiving.abandon(options.resumable);
             drop(receiving);
+            // A new target is destroyed, or keeps its properties for the rest of the stream.
             if replaces {
                 dsl.undo_properties(target, &undo)?;
             }
@@ -231,6 +232,7 @@ fn progress_before(
             ReceiveProgress {
                 object,
                 offset,
+                // Not in the stream: only the target knows how much came before.
                 bytes: have.map_or(0, |h| h.bytes),
             }
         }
@@ -339,6 +341,7 @@ fn origin_of(
             ));
         }
     }
+    // Ranges that the stream leaves out would keep the content of the origin.
     if origin.is_some() && begin.from_guid == 0 && begin.flags & FLAG_FREERECORDS == 0 {
         return Err(Error::refused(
             Errno::INVAL,

@@ -161,6 +161,7 @@ impl Ranges {
             Event::Object(..) | Event::Range { .. } | Event::Spill { .. } => return,
         };
         match self.tail {
+            // The free tail covers it already.
             Some((from, to)) if range.0 >= from && range.0 < to => {}
             Some((_, to)) if range.0 >= to => {
                 self.end_object();
@@ -196,6 +197,7 @@ pub fn redact(dsl: &Arc<Dsl>, snapshot: &str, bookmark: &str, snaps: &[String]) 
         guids.push(dataset.guid()?);
         walks.push(Send::new(&dataset, name, Some(&from), options)?);
     }
+    // The list counts as incomplete until its last piece: after a crash no send uses it.
     let object = dsl.begin_redaction(snapshot, bookmark, &guids)?;
     let done = write_list(dsl, object, &whole, &walks);
     if done.is_err() {
@@ -262,6 +264,7 @@ fn take(
     let size = bp.lsize();
     let to = (*object, offset.saturating_add(size));
     for change in changes {
+        // One snapshot that kept a part of the block needs it.
         if !change.cover((*object, *offset), to)? {
             return Ok(());
         }

@@ -342,6 +342,7 @@ impl Send {
         let mut bytes = 0;
         let hand_over = |events: Result<Vec<Event>>| {
             let (done, wait) = sync_channel(1);
+            // First its place in the output, because the writer takes batches in this order.
             order.send(wait).is_ok() && jobs.send(Job { events, done }).is_ok()
         };
         let walked = self.walker().run(&self.objset.meta_dnode, &mut |event| {

@@ -100,6 +100,7 @@ pub fn unpack_token(token: &str) -> Result<NvList, TokenFlaw> {
     }
     let mut list = Vec::new();
     flate2::read::ZlibDecoder::new(&packed[..])
+        // One byte more shows a list that is longer than the token says.
         .take(length + 1)
         .read_to_end(&mut list)
         .map_err(|_| TokenFlaw::Decompression)?;

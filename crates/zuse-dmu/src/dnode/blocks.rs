@@ -117,6 +117,7 @@ impl State {
             if let Some(block) = d.blocks.get(blkid) {
                 return Found::Dirty(block.clone());
             }
+            // It hides what older txgs and the disk have at this number.
             if d.born || d.frees(blkid) {
                 return Found::Hole;
             }
@@ -243,6 +244,7 @@ impl Dnode {
             self.check_level(&bp, 0, &self.block_place(0, blkid))?;
         }
         let block = self.read_child(&tree.head, blkid, &bp)?;
+        // No shortcut to decrypted bytes: they must not be found after their key is unloaded.
         if let (Some(children), Some(block), false) = (children, &block, bp.uses_crypt()) {
             children.set(child as usize, block);
         }
@@ -340,6 +342,7 @@ impl Dnode {
                 return Cached::No;
             }
             if at == 0 {
+                // Only a read with the key may return it, as in `read_child`.
                 let there = if bp.uses_crypt() {
                     None
                 } else {
@@ -431,6 +434,7 @@ impl Dnode {
                         }
                         Content::Cloned(reference) => *reference.pointer(),
                     };
+                    // The block is read from a device, so its version's lock is released.
                     drop(content);
                     let block = self.read_pointer(blkid, &bp)?;
                     Ok(with_len(block.bytes(), size, IndexCell::Block(&block), f))
@@ -491,6 +495,7 @@ impl Dnode {
     ) -> Result<R> {
         let mut content = block.change();
         if matches!(&*content, Content::Cloned(_)) {
+            // The bytes come from a device, so the block's lock is released.
             drop(content);
             self.fetch(block)?;
             content = block.change();
@@ -580,6 +585,7 @@ impl Dnode {
                         block.built_index().map(|i| i.clone_index()),
                     ),
                     Ok(None) => (vec![0; size], None),
+                    // The tree was replaced meanwhile, and the block's old place reused.
                     Err(e) if self.is_stale(&tree, &e) => continue,
                     Err(e) => return Err(e),
                 },
@@ -631,6 +637,7 @@ impl Dnode {
         let spare = of_attribute.then(|| cache.lend_spare(len)).flatten();
         let (new, is_spare) = (there.is_none(), spare.is_some());
         let loan = spare.or_else(|| cache.lend(len));
+        // A block that is written again in the same txg is charged once.
         if new {
             let size = len as u64 + 256;
             if metadata {

@@ -147,6 +147,7 @@ impl Dnode {
             Content::Stored(stored) => SharedSlice::Copy(padded(&stored.decode()?, from, take)),
             Content::Cloned(reference) => {
                 let bp = *reference.pointer();
+                // Not held during the read, which may wait for a device.
                 drop(content);
                 let block = self.read_pointer(blkid, &bp)?;
                 SharedSlice::Copy(padded(block.bytes(), from, take))
@@ -188,6 +189,7 @@ impl Dnode {
                 self.write_block(tx, blkid, now.to_vec())?;
             } else {
                 self.edit_block(tx, blkid, |mut b| {
+                    // The index of a ZAP block would not fit the new bytes.
                     b.drop_index();
                     b.bytes_mut()[from..from + take].copy_from_slice(now);
                 })?;
@@ -210,6 +212,7 @@ impl Dnode {
         let end = offset.saturating_add(len);
         let limit = (self.max_block().saturating_add(1)).saturating_mul(size);
         let first = offset.div_ceil(size);
+        // Up to the end the highest block id falls, too.
         let whole_end = if end >= limit { u64::MAX } else { end / size };
         if whole_end > first {
             self.free_blocks(
@@ -243,6 +246,7 @@ impl Dnode {
                 .get(from as usize..to as usize)
                 .is_none_or(zuse_codec::is_zero)
         })?;
+        // Zeros already: nothing gets dirty, and a hole stays one.
         if hole {
             return Ok(());
         }
@@ -363,6 +367,7 @@ impl Dnode {
                     }
                 }
             });
+            // The queue is full: prefetching must not slow the readers down.
             if self.core.work.try_submit(job).is_err() {
                 return;
             }
@@ -397,6 +402,7 @@ impl Dnode {
     fn read_ahead(&self, first: u64, end: u64, size: u64, last: u64) {
         let window = (READ_AHEAD / size).max(2);
         let expected = self.stream.next.swap(end, Relaxed);
+        // Another place: nothing is prefetched before the reader continues there.
         if first.abs_diff(expected) > window {
             self.stream.ahead.store(end, Relaxed);
             return;

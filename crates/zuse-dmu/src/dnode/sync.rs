@@ -257,6 +257,7 @@ impl Tree {
         if *old == BlockPointer::HOLE || !self.settings.hole_birth {
             return BlockPointer::HOLE;
         }
+        // Its birth stays: an incremental send goes by the txg in which it became a hole.
         if old.is_hole() {
             return *old;
         }
@@ -494,6 +495,7 @@ impl Tree {
             };
             Ok::<_, Error>((child, bp))
         };
+        // To hand over a smaller block costs more than to write it here.
         let done = if jobs.len() > 1 && self.head.block_size >= 4096 {
             self.dnode
                 .core
@@ -557,6 +559,7 @@ impl Tree {
             return self.write_raw_dnodes(id, &old, block);
         }
         let data = block.bytes();
+        // The fill of a dnode block is the number of its dnodes (02-blocks).
         let fill = if self.head.object_type == object_type::DNODE {
             dnodes_in(data)
         } else {
@@ -576,6 +579,7 @@ impl Tree {
     /// it was not.
     fn link_early(&self, old: &BlockPointer, early: &Early) -> Result<Option<BlockPointer>> {
         let size = u64::from(self.head.block_size);
+        // The object's block size may have changed since it was written.
         let Some(bp) = early.pointer.filter(|bp| bp.lsize() == size) else {
             return Ok(None);
         };
@@ -596,6 +600,7 @@ impl Tree {
     /// to sync, before anything was freed in it.
     fn write_clone(&self, old: &BlockPointer, reference: &Reference) -> Result<BlockPointer> {
         let mut bp = *reference.pointer();
+        // It is new to this tree, while its bytes keep their age.
         bp.set_birth(self.txg.0, bp.physical_birth());
         bp.set_fill(1);
         self.kill(old)?;

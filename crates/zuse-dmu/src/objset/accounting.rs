@@ -28,6 +28,7 @@ impl Sums {
         let Some(ids) = crate::sa::owner_ids(object.head.bonus_type, &object.head.bonus) else {
             return;
         };
+        // The dnode itself counts as 512 bytes (02-blocks §14.2).
         let bytes = sign * (512 + object.used as i64);
         for (sums, id) in self.0.iter_mut().zip([ids.uid, ids.gid, ids.projid]) {
             let sum = sums.entry(id).or_default();

@@ -54,6 +54,7 @@ impl Pair<'_> {
         f: &mut dyn FnMut(Changed) -> Result<()>,
     ) -> Result<()> {
         let at = |(objset, tree): &(&Objset, Arc<Synced>)| -> Result<Option<BlockPointer>> {
+            // The lower tree has no block on this level: nothing to compare yet.
             if level >= tree.levels {
                 return Ok(None);
             }

@@ -110,6 +110,7 @@ impl Objset {
             if !Arc::ptr_eq(&tree, &self.meta_tree()) {
                 continue;
             }
+            // Number 0 is the meta dnode's, which has no slot.
             let taken = on_disk | numbers.pending_slots(block) | u32::from(block == 0);
             return Ok(f(&mut numbers, taken));
         }
@@ -139,6 +140,8 @@ impl Objset {
                 numbers.restarted = tx.txg();
                 (0, false)
             } else {
+                // For a few free slots the search through full blocks costs too much. Freed slots
+                // are seen as free only when their txg is written, so once per txg is enough.
                 let wrap = numbers.freed >= 1024 && numbers.restarted < tx.txg();
                 (numbers.block + 1, wrap)
             }

@@ -163,6 +163,7 @@ impl Objset {
             .ok()??;
         let slot = (object.0 % SLOTS_PER_BLOCK as u64) as usize;
         ask_for(&block, slot);
+        // In memory it may have changes that are not in the block.
         if starts_of(&block) >> slot & 1 == 0 || self.is_in_memory(object) {
             return None;
         }

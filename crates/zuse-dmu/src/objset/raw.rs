@@ -106,6 +106,7 @@ impl Objset {
         bytes: Vec<u8>,
         fill: u64,
     ) -> Result<BlockPointer> {
+        // All dnode blocks of this txg are written. A later txg takes the slot.
         self.core.raw_forms[txg.slot::<4>()].lock().clear();
         let raw = RawBlock {
             stored: &bytes,

@@ -31,6 +31,7 @@ pub(crate) fn place(attrs: &[(usize, bool)], capacity: usize) -> Placement {
         variable += usize::from(is_variable);
         let longer = is_variable && variable > 1;
         let tried = header + if longer { 2 } else { 0 };
+        // Should a spill become necessary, its pointer takes room here.
         let might = first_out.is_none() && total + round8(tried) > spill_room;
         if longer {
             if tried + total < capacity {
@@ -52,6 +53,7 @@ pub(crate) fn place(attrs: &[(usize, bool)], capacity: usize) -> Placement {
         }
     }
     if spills {
+        // Lengths of the attributes that move to the spill.
         header -= extra;
     }
     let header = round8(header);

@@ -129,6 +129,7 @@ impl Tables {
             self.known[attr as usize] = Some(number);
         }
         match self.infos.get(&u64::from(number)) {
+            // Numbers below are in the table from the start.
             Some(there) if there.len != len || number >= LEGACY => {
                 Err("two attributes of one number")
             }
@@ -274,6 +275,7 @@ impl SaTable {
             return Ok(tables);
         }
         let _extending = self.extending.lock();
+        // Another thread may have extended them meanwhile.
         let tables = self.tables();
         if tables.complete {
             return Ok(tables);
@@ -350,6 +352,7 @@ impl SaTable {
         zap.add(tx, number.to_string().as_bytes(), &ZapValue::u16s(sequence))?;
         let place = |what| Error::corrupt(self.os.place(), what);
         tables.add_layout(number, sequence).map_err(place)?;
+        // After the ZAP has it: no buffer may name a layout that is not there.
         let tables = self.publish(tables);
         tables
             .layout(number)

@@ -88,6 +88,7 @@ impl SaTable {
     ) -> Result<bool> {
         let tables = self.tables();
         let bonus_type = dnode.bonus_type();
+        // An added attribute comes last, which is in the spill block if there is one.
         let may_add = bonus_type == SA_BONUS
             && changes.last().is_some_and(|(attr, _)| ADDED.contains(attr))
             && !dnode.has_spill();
@@ -205,6 +206,7 @@ impl SaTable {
         if !placement.spills {
             debug_assert_eq!(bonus.len(), placement.bonus_len);
             if dnode.has_spill() {
+                // First, because a longer bonus may take the place of the spill pointer.
                 dnode.set_spill(tx, None)?;
             }
             return dnode.set_bonus(tx, &bonus);
@@ -216,6 +218,7 @@ impl SaTable {
             return Err(Error::refused(Errno::FBIG, "the spill block of an object"));
         }
         spill.resize(size, 0);
+        // First, because the bonus must leave room for the spill pointer.
         dnode.set_bonus(tx, &bonus)?;
         dnode.set_spill(tx, Some(spill))
     }
@@ -258,6 +261,7 @@ pub(crate) fn overwrite(b: &mut [u8], tables: &Tables, changes: &[(Attr, &[u8])]
     let find = |b: &[u8], attr: Attr, value: &[u8]| -> Checked<Option<Range<usize>>> {
         Ok(find_in(b, &header, layout, attr)?.filter(|r| r.len() == value.len()))
     };
+    // All are found before the first is written, so the set changes as a whole.
     for (attr, value) in changes {
         if find(b, *attr, value)?.is_none() {
             return Ok(false);

@@ -369,6 +369,7 @@ impl Zap {
         let Micro::Answer(blocks) = blocks else {
             return Ok(());
         };
+        // All blocks are built before the first is written: a flaw leaves the micro form as it is.
         self.dnode.set_block_size(tx, 1 << FAT_SHIFT)?;
         let edit = self.edit(tx, None);
         for (blkid, bytes) in blocks {
@@ -394,6 +395,7 @@ impl Zap {
         if size > self.micro_max() {
             return Ok(());
         }
+        // Nothing is freed before the new block is complete.
         self.dnode.free_blocks(tx, 0, u64::MAX)?;
         self.dnode.set_block_size(tx, size)?;
         self.dnode.write_block(tx, 0, block)
@@ -473,6 +475,7 @@ impl Zap {
             return Ok(false);
         };
         self.know_fat(known, tx, is_own, h);
+        // At few sizes only, because each try reads the whole leaf.
         if h.leafs == 1
             && h.entries <= MICRO_AGAIN
             && (h.entries == 0 || h.entries.is_power_of_two())
@@ -529,6 +532,7 @@ fn one_by_one(micro: &[u8], h: header::Header) -> Result<Vec<(u64, Vec<u8>)>> {
     fat::create(&memory, &h)?;
     for s in (0..micro::slots(micro)).filter_map(|i| micro::slot(micro, i)) {
         let aim = fat::take_aim(&memory, Ask::Name(s.name), MatchType::Exact, 256)?;
+        // With its old cd, so that positions of listings stay valid.
         fat::put(&memory, aim, &Stored::one(s.value), Put::Add, Some(s.cd))?;
     }
     Ok(memory.blocks.into_inner().into_iter().collect())

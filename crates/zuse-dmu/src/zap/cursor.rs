@@ -154,6 +154,7 @@ impl Zap {
         let mut scratch = Vec::new();
         loop {
             let guard = self.read_lock();
+            // The form may have changed since the last block. A position is valid in both.
             let micro = self.ask_micro(|b, _, index| {
                 let bits = HashBits::NORMAL;
                 let start = from.unwrap_or_else(|| bits.position(at));

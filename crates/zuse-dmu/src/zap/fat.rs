@@ -327,6 +327,7 @@ pub(crate) fn put<S: BlocksMut>(
                     h.entries += 1;
                     store_header(s, &h)?;
                 }
+                // A growth that has begun takes a step with each addition, so that none is slow.
                 if h.next_table != 0 || prefix_len == h.shift && free < LOW_WATER {
                     // Growing early: if it fails now, the split that needs it will report the
                     // error.
@@ -497,6 +498,7 @@ pub(crate) fn list_leaf<S: Blocks>(
     if prefix_len == 0 {
         return Ok((None, true));
     }
+    // Behind the last hash of this leaf. The last leaf ends at the highest hash.
     let mask = u64::MAX >> prefix_len;
     Ok(((from.0 | mask).checked_add(1), true))
 }

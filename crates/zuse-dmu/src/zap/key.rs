@@ -209,6 +209,7 @@ impl ZapValue {
         if size * self.count() > MAX_VALUE {
             return Err(Error::refused(TOO_BIG, "a ZAP value above 8192 bytes"));
         }
+        // Leaves keep integers big-endian on every machine (03-zap).
         let bytes = match self {
             Self::U64(v) => StoredBytes::One(v.to_be_bytes()),
             Self::Bytes(b) => StoredBytes::Many(b.clone()),

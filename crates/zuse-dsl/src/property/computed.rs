@@ -620,6 +620,7 @@ impl Dsl {
         let meta = self.meta()?;
         let old = meta.ds(since)?;
         let mut at = *phys;
+        // What the deadlists between them hold was freed since (04-dsl §12.4).
         let mut freed = 0u64;
         while at.prev_snap != since {
             if at.prev_snap == 0 || at.prev_snap_txg <= old.creation_txg {

@@ -117,6 +117,7 @@ impl Dsl {
                     ctx.log(verb, ds, &format!("{property}={}", shown(change)))?;
                 }
                 let phys = ctx.meta.ds(ds)?;
+                // Nothing inherits from a snapshot.
                 if phys.is_snapshot() {
                     return Ok(());
                 }
@@ -202,6 +203,7 @@ impl Ctx<'_> {
                 if dir.quota != 0 && value > dir.quota {
                     return more();
                 }
+                // Only what exceeds the space in use and the old reservation has to be free.
                 let growth = dir
                     .used_bytes
                     .max(value)
@@ -251,6 +253,7 @@ impl Ctx<'_> {
             Value::Number(n) if matches!(name.as_str(), "reservation" | "refreservation") => *n,
             _ => 0,
         };
+        // A reservation covers what a refreservation takes, so the larger one counts.
         let kept = properties.iter().map(kept).max().unwrap_or(0);
         let Some((parent, _)) = name.rsplit_once('/').filter(|_| kept > 0) else {
             return Ok(());
@@ -325,6 +328,7 @@ impl Ctx<'_> {
 
     fn change_property(&self, ds: u64, property: &str, change: &Change) -> Result<()> {
         let phys = self.meta.ds(ds)?;
+        // Before the change, because the accounting needs the difference.
         let refreservation = if phys.is_snapshot() {
             0
         } else {
@@ -348,6 +352,7 @@ impl Ctx<'_> {
                 } else {
                     u64::MAX
                 };
+                // Older software sees the default, and ignores the entry with the value itself.
                 if uses_ignore_unknown(property, number) {
                     let default = dataset_property(property)
                         .and_then(|p| p.default_number())

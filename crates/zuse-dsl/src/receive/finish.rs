@@ -216,6 +216,7 @@ impl Ctx<'_> {
         let (of_a, of_b) = (keys_of(self.meta, a)?, keys_of(self.meta, b)?);
         for (from, to, have, other) in [(a, b, &of_a, &of_b), (b, a, &of_b, &of_a)] {
             for (guid, value) in have {
+                // A key that moves keeps its count: as many datasets have it as before.
                 if other.iter().any(|(g, _)| g == guid) {
                     continue;
                 }

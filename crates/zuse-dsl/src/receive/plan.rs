@@ -54,6 +54,7 @@ impl Ctx<'_> {
                 );
             }
         }
+        // A full stream brings all its blocks, so only the others depend on a redacted source.
         match &start {
             Start::New { origin: Some(snap) } => self.check_redacted(begin, *snap)?,
             Start::Temporary { source } if begin.from_guid != 0 => {
@@ -303,6 +304,7 @@ impl Ctx<'_> {
             )
         };
         let (object, is_temporary) = match (temporary, head) {
+            // If the target existed before, its `%recv` has the state.
             (Some(t), _) => (t, true),
             (None, Some(h)) => (h, false),
             (None, None) => {
@@ -337,11 +339,13 @@ impl Ctx<'_> {
     /// The snapshot of a dataset's own history with a guid.
     fn own_snapshot(&self, head: &DslDatasetPhys, guid: u64) -> Result<Option<u64>> {
         let mut at = head.prev_snap;
+        // A damaged chain might have no end.
         for _ in 0..1 << 20 {
             if at == 0 {
                 break;
             }
             let snap = self.meta.ds(at)?;
+            // From here on the snapshots belong to the dataset that this one was cloned from.
             if snap.dir != head.dir {
                 break;
             }
@@ -361,6 +365,7 @@ impl Ctx<'_> {
             return Ok(false);
         }
         let snap = self.meta.ds(head.prev_snap)?;
+        // That snapshot belongs to the origin: any block written since is a change.
         if snap.dir != head.dir || snap.bp.is_hole() || head.bp.is_hole() {
             return Ok(true);
         }

@@ -64,6 +64,7 @@ impl Dsl {
         if let Some(state) = self.resume_state_of(self.find_ds(target)?)? {
             return Ok(Some(state));
         }
+        // A receive into an existing dataset has its state in the temporary one below it.
         match self.find_temporary(target) {
             Ok(object) => self.resume_state_of(object),
             Err(_) => Ok(None),
@@ -148,6 +149,7 @@ impl Ctx<'_> {
         }
         table.put_u64(tx, TO_GUID, state.to_guid)?;
         table.put(tx, TO_NAME, &ZapValue::text(&state.to_name))?;
+        // It starts at 1 (04-dsl §3.2).
         table.put_u64(tx, OBJECT, state.object.max(1))?;
         table.put_u64(tx, OFFSET, state.offset)?;
         table.put_u64(tx, BYTES, state.bytes)?;
@@ -176,6 +178,7 @@ impl Ctx<'_> {
         let Some(table) = self.meta.extension(ds.object().0)? else {
             return Ok(());
         };
+        // Only a resumable receive has this key; others need no progress on disk.
         if table.get_u64(TO_GUID)?.is_some() {
             table.put_u64(self.tx, OBJECT, progress.object)?;
             table.put_u64(self.tx, OFFSET, progress.offset)?;

@@ -77,6 +77,7 @@ impl Dsl {
             return Ok(());
         }
         let mut state = self.scan.state.lock();
+        // A paused scan waits for its user.
         let due = state.record.is_some_and(|r| r.is_scanning() && !r.paused)
             || state.error_scrub.is_running() && !state.error_scrub.paused;
         let works = state
@@ -100,6 +101,7 @@ impl Dsl {
 
     /// Ends the thread; what is on disk stays as it is.
     pub(super) fn stop_worker(&self) {
+        // The lock is released before the join, because the thread takes it, too.
         let worker = self.scan.state.lock().worker.take();
         if let Some(Worker { stop, thread }) = worker {
             stop.set();
@@ -148,6 +150,7 @@ impl Dsl {
         while !stop.is_set() {
             match self.scan_all(stop, usize::MAX) {
                 Ok(()) => return,
+                // A suspended pool may come back. The position on disk stays until then.
                 Err(_) => stop.sleep(RETRY),
             }
         }
@@ -250,6 +253,7 @@ impl Dsl {
                 .clamp(LEAST_BYTES, speed.bytes.saturating_mul(4)),
         };
         let (lost, short) = verifier.end();
+        // A stopped batch has blocks that were not verified. It is repeated.
         Ok((!stop.is_set()).then_some(Done { epoch, lost, short }))
     }
 
@@ -312,6 +316,7 @@ impl Dsl {
                         objset: ds,
                         ..Bookmark::default()
                     };
+                    // Older blocks were visited with the snapshot before it.
                     position.cur_min = min.max(queued);
                     // Known when the dataset is read.
                     position.cur_max = 0;
@@ -325,6 +330,7 @@ impl Dsl {
             };
             let from = (bookmark.object, bookmark.blkid);
             let from = (from != (0, 0)).then_some(from);
+            // The MOS of the last uberblock: the current one is still being changed.
             if bookmark.objset == 0 {
                 self.ahead(epoch, |p| (p.cur_min, p.cur_max) = (min, max));
                 return Ok(Some(ScanTree {
@@ -395,6 +401,7 @@ impl Dsl {
         }
         self.ahead(epoch, |position| {
             if again {
+                // Blocks up to there were visited under its predecessor's number.
                 position.queue.insert(objset, position.cur_max);
             }
             for (ds, min) in next.into_iter().filter(|(ds, _)| *ds != 0) {

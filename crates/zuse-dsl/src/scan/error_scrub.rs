@@ -60,6 +60,7 @@ impl ErrorScrub {
     }
 
     fn words(&self) -> Vec<u64> {
+        // OpenZFS continues from this place of the log (04b §3.6).
         let cursor = 0;
         vec![
             Function::ErrorScrub.number(),
@@ -146,6 +147,7 @@ impl Dsl {
     /// Looks at the blocks of the log again.
     pub(super) fn error_scrub_all(&self, stop: &Stop) -> Result<()> {
         let log = self.error_log()?;
+        // In portions: a crash repeats one, and few frees have to be recorded for each.
         for some in log.blocks.chunks(AT_ONCE) {
             self.wait_while_held(stop)?;
             if stop.is_set() {
@@ -195,6 +197,7 @@ impl Dsl {
             |ctx| {
                 ctx.spa.io().unwatch_frees();
                 let record = ctx.dsl.error_scrub();
+                // It was paused or canceled after the last portion.
                 if !record.is_running() || record.paused {
                     return Ok(());
                 }
@@ -214,6 +217,8 @@ impl Dsl {
         for (dataset, root) in self.roots(block, by_head) {
             let name = LostBlock { dataset, ..*block };
             match find(verifier.spa.io(), &root, block) {
+                // 0 is unknown (04a-dsl-props §5). With another birth it is another block at that
+                // place.
                 Ok(Some(bp)) if block.birth == 0 || bp.physical_birth() == block.birth => {
                     is_lost |= matches!(verifier.verify_pointers(&bp, name), VerifiedBlock::Lost);
                 }
@@ -258,6 +263,7 @@ fn find(io: &Pipeline, root: &BlockPointer, block: &LostBlock) -> Result<Option<
     let objset = io.read_around(root, &place)?;
     let phys = ObjsetPhys::parse(objset.bytes()).map_err(|e| e.at("an object set"))?;
     let descend = |dnode: &DnodePhys, level: u8, blkid: u64| -> Result<Option<BlockPointer>> {
+        // The spill block is not in the tree of indirect blocks.
         if blkid == SPILL {
             return Ok(dnode.spill);
         }

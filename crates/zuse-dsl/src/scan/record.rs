@@ -95,6 +95,7 @@ impl Position {
         if self.bookmark.objset == head {
             self.bookmark.objset = new;
         }
+        // The head follows as the snapshot's successor, for its younger blocks.
         if let Some(min) = self.queue.remove(&head) {
             self.queue.insert(new, min);
         }
@@ -108,6 +109,7 @@ impl Position {
         }
         if let Some(min) = self.queue.remove(&gone) {
             let known = self.queue.entry(next).or_insert(min);
+            // The earlier one covers what had to be visited in either.
             *known = min.min(*known);
         }
     }
@@ -171,6 +173,7 @@ impl Record {
     pub fn parse(words: &[u64]) -> Result<(Self, Position)> {
         let flags_at = match words.len() {
             WORDS => WORDS - 1,
+            // An old defect put a word of junk before the flags (errata 2094, 04b-dedup-brt-scan).
             25 => WORDS,
             n => {
                 let what = format!("{n} numbers");

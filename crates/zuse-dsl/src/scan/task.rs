@@ -57,6 +57,7 @@ impl Dsl {
     /// # Errors
     /// `Refused(BUSY)` while another one runs; `Refused(ROFS)`.
     pub fn start_scan(&self, new: NewScan) -> Result<()> {
+        // On disk before the thread starts: a crash in between leaves a scan that continues.
         self.begin_scan(new)?;
         self.run_scan()
     }
@@ -232,6 +233,7 @@ impl Ctx<'_> {
         };
         let directory = self.meta.directory()?;
         let zeros = numbers(vec![0; ERROR_SCRUB_WORDS]);
+        // Every scan that begins clears the array of the error scrub (04b §3.6).
         directory.put(self.tx, ERROR_SCRUB, &zeros)?;
         let position = Position::default();
         self.write_scan(&record, &position)?;
@@ -366,6 +368,8 @@ impl Ctx<'_> {
         if let Some(done) = done {
             let taken = {
                 let mut state = self.dsl.scan.state.lock();
+                // A batch counts only if its dataset is still there, and every freed place was
+                // recorded.
                 let whole = done.epoch == state.epoch && !io.watch_is_blind();
                 state.ahead.take().filter(|_| whole).map(|ahead| {
                     let before = std::mem::replace(&mut state.position, ahead.clone());
@@ -392,6 +396,7 @@ impl Ctx<'_> {
                 self.write_scan(&record, &now)?;
             }
         }
+        // Before the next batch reads its first pointer: no free may go unnoticed.
         io.watch_frees();
         let (mut ahead, last) = {
             let state = self.dsl.scan.state.lock();
@@ -451,6 +456,7 @@ impl Ctx<'_> {
             return Ok(());
         }
         match self.add_to_log(log, lost) {
+            // A damaged log loses these entries, and the scan goes on.
             Err(Error::Corrupt { .. } | Error::Device { .. }) => Ok(()),
             other => other,
         }
@@ -513,6 +519,7 @@ impl Ctx<'_> {
                 .directory()?
                 .put_u64(self.tx, LAST_SCRUBBED, max)?;
         }
+        // A resumed scan with errors does not know which blocks devices lack.
         if record.errors == 0 || begun_here {
             self.devices_are_filled(&record, short)?;
         }

@@ -232,6 +232,7 @@ impl<'a> Verifier<'a> {
     pub fn note_lost(&self, block: LostBlock) {
         self.counts.errors.fetch_add(1, Relaxed);
         let mut lost = self.lost.lock();
+        // All are counted, but those of a ruined pool must not fill the memory.
         if lost.len() < LOST_MAX {
             lost.push(block);
         }

@@ -118,6 +118,7 @@ impl<'a> Walker<'a> {
 
     fn is_ours(&self, bp: &BlockPointer) -> bool {
         bp.kind() == BpKind::Normal
+            // A parent's birth bounds those of its children, so whole subtrees are skipped.
             && bp.logical_birth().max(bp.physical_birth()) > self.target.cur_min
     }
 
@@ -167,6 +168,7 @@ impl<'a> Walker<'a> {
             self.verifier.note_lost(self.name(0, ROOT_LEVEL, 0));
             return Walk::Done;
         };
+        // Once per head: a continued walk has visited the log already.
         if self.target.is_head && self.target.from.is_none() {
             self.log(&bytes);
         }
@@ -304,6 +306,7 @@ impl<'a> Walker<'a> {
         for (slot, view) in scan_block(&bytes) {
             let Ok(view) = view else { continue };
             let object = first.saturating_add(slot as u64);
+            // Visited by an earlier batch.
             if self.target.from.is_some_and(|(from, _)| object < from) {
                 continue;
             }
@@ -320,6 +323,7 @@ impl<'a> Walker<'a> {
             return Walk::Done;
         }
         if let Owner::Object(object) = owner {
+            // Before the test: a pause names the first block that was not taken.
             self.last = (object, blkid);
             if self.is_full() {
                 return self.pause();

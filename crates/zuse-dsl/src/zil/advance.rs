@@ -35,6 +35,7 @@ impl Ctx<'_> {
         if header.log == first {
             return Ok(());
         }
+        // From here on the log may have records of SA attributes (05-zil).
         if !first.is_hole() && os.kind() == ObjsetType::Zfs {
             self.activate(ds.object().0, ZILSAXATTR, &ZapValue::U64(0))?;
         }
@@ -66,6 +67,7 @@ impl Log {
         }
         freed.append(&mut chain.take_dropped(txg));
         let first = match chain.links.front() {
+            // The first block of a chain that begins in a later txg is not allocated on disk yet.
             Some(link) => Some(link.bp).filter(|_| link.born <= txg),
             None => {
                 let ended = chain.ended.take_if(|at| *at <= txg);

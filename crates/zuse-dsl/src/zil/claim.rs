@@ -71,6 +71,7 @@ impl Dsl {
         if !cleared {
             pool.skip_txgs(Txg(newest));
         }
+        // Only now: its txg must be later than the births in all logs.
         let tx = Tx::syncing(pool.open_txg());
         for pending in live {
             let header = if cleared {
@@ -180,6 +181,8 @@ impl Dsl {
             if bp.logical_birth() > first + AHEAD {
                 return Ok(false);
             }
+            // An older block is allocated on disk. One that is met again was claimed the first
+            // time.
             if bp.logical_birth() < first || !known.insert((dva.vdev(), dva.offset())) {
                 return Ok(true);
             }

@@ -131,6 +131,7 @@ impl<'a> Filler<'a> {
         let mut rest = operation;
         while let Some((record, after)) = Records::split(rest) {
             rest = after;
+            // Its number is assigned there. In the list that field holds the record's state.
             let place = self.place(record.len(), txg);
             place[..SEQ_AT].copy_from_slice(&record[..SEQ_AT]);
             place[SEQ_AT + 8..].copy_from_slice(&record[SEQ_AT + 8..]);
@@ -148,6 +149,7 @@ impl<'a> Filler<'a> {
     ) -> Result<()> {
         while length > 0 {
             let wanted = usize::try_from(length).unwrap_or(usize::MAX);
+            // Records are multiples of eight bytes.
             let fits = self.last().room().saturating_sub(WRITE_HEAD) / 8 * 8;
             if fits < wanted.min(PIECE_MIN) {
                 let all = bytes_of_write(length).min(RECORDS_MAX);

@@ -178,6 +178,7 @@ impl Lists {
     /// blocks would leave half of it.
     pub fn add(&mut self, txg: Txg, intents: &[Intent]) {
         let bytes: usize = intents.iter().map(|i| i.record.len()).sum();
+        // Data that is read later may be split between blocks.
         if intents.len() > 1 && (bytes > RECORDS_MAX || intents.iter().any(needs_data)) {
             self.forget_until(txg);
             return;

@@ -80,6 +80,7 @@ impl Log {
             .and_then(|tx| self.append(ds, &tx, (drain, generation), tail, blocks));
         match ready {
             Ok(Some(ready)) => {
+                // Before the blocks: the flush after them must cover the data that they point to.
                 self.chain.lock().note_placed(generation, marks);
                 self.write_all(ds, generation, ready)
             }
@@ -280,10 +281,12 @@ impl Log {
         }
         drop(buffers);
         let mut chain = self.chain.lock();
+        // Otherwise the block became invalid while it was written.
         if chain.generation == generation {
             chain.note_written(link.seq(), mark);
         }
         drop(chain);
+        // From here on the txg of the successor may sync.
         drop(writing);
         Ok(())
     }

@@ -162,6 +162,7 @@ impl<'a> Applier<'a> {
     /// Ends the transaction and waits until freed objects are gone from disk.
     pub(super) fn wait_for_frees(&mut self) -> Result<()> {
         self.dnode = None;
+        // A txg with an open transaction never syncs.
         self.tx = None;
         self.receiving.wait()
     }

@@ -165,6 +165,7 @@ impl Healer {
         if self.io.read_stored(&bp, &place).is_ok() {
             return Ok(());
         }
+        // It counts as healed only if it reads well afterwards.
         let repaired = match self.stored(item, w, &bp)? {
             Some(stored) => {
                 self.io.repair(&bp, &stored, &place)? && self.io.read_stored(&bp, &place).is_ok()

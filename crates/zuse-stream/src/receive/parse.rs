@@ -116,6 +116,7 @@ fn prepare(mut item: Item, order: ByteOrder, scratch: &mut Vec<u8>) -> StreamRes
             if len > item.payload.len() {
                 return Err(item.invalid("a bonus longer than its payload"));
             }
+            // In the stream it is padded to 8 bytes.
             item.payload.truncate(len);
             if order == ByteOrder::Big {
                 swap_bonus(bonus_type, &mut item.payload);

@@ -91,6 +91,7 @@ impl Applier<'_> {
             }
             Record::Spill(s) => {
                 let dnode = self.open(&item, s.object)?;
+                // Sent for receivers that lost it with its object.
                 if s.flags & SPILL_UNMODIFIED != 0 && dnode.has_spill() {
                     return Ok(());
                 }
@@ -144,6 +145,7 @@ impl Applier<'_> {
                     } else {
                         record.max_block.saturating_add(1)
                     };
+                    // The sender has none behind its last one, and MACs cover the number.
                     dnode.free_blocks_raw(tx, from, u64::MAX)
                 })?;
                 dnode
@@ -161,6 +163,7 @@ impl Applier<'_> {
             levels: record.levels,
             max_block: record.max_block,
         };
+        // A tree here never loses levels, and the sender's MAC covers their number.
         if dnode.levels() > record.levels {
             return Err(bad("an object that loses levels"));
         }
@@ -181,6 +184,7 @@ impl Applier<'_> {
         spec: &DnodeSpec,
     ) -> Result<Arc<Dnode>> {
         let slots = u64::from(spec.slots);
+        // An object that the sender has no more may stand in the other slots.
         if slots > 1 {
             self.raw_free_objects(object.0 + 1, slots - 1)?;
         }
@@ -194,6 +198,7 @@ impl Applier<'_> {
             done?;
             match made {
                 Some(Ok(dnode)) => return Ok(dnode),
+                // Slots freed in an open txg are free only when it is on disk.
                 Some(Err(e)) if e.is(zuse_base::Errno::EXIST) && attempt == 0 => {
                     self.wait_for_frees()?
                 }

@@ -90,6 +90,7 @@ impl Form {
         let compression = bp.compression();
         self.has(features::EMBED_DATA)
             && bp.kind() == BpKind::Embedded
+            // 15 is lz4, and 16 is zstd: the stream must say that it has them.
             && (compression < 15 || self.has(features::LZ4))
             && (compression != 16 || self.has(features::ZSTD))
     }
@@ -144,6 +145,7 @@ pub(crate) fn make(
             io.read_keyed(bp, key, &format!("{name}, object {object}, a data block"))?;
         }
         let as_stored = form.as_stored(object_type, bp);
+        // A cached block is decoded: useless where the stored form is sent, if that differs.
         if (!as_stored || Pipeline::is_stored_plain(bp))
             && let Some(block) = io.peek(bp)
         {
@@ -413,6 +415,7 @@ impl Maker<'_> {
         }
         let payload = match self.key {
             None => Payload::Stored(i),
+            // Only a raw stream leaves the system encrypted.
             Some(key) => {
                 let stored = self.out.run.get(i);
                 Payload::Bytes(self.io.decrypt_stored(bp, key, stored, &place())?)

@@ -273,6 +273,7 @@ impl Walk<'_> {
 
     fn is_visited(&self, bp: &BlockPointer) -> bool {
         let birth = bp.logical_birth();
+        // A hole without a birth is of unknown age: the receiver may have data there.
         birth > self.from_txg || birth == 0 && bp.is_hole()
     }
 
@@ -327,6 +328,7 @@ impl Walk<'_> {
             let id = first + i as u64;
             let span = tree.span(level);
             let begins = id.saturating_mul(span);
+            // An earlier attempt has sent it.
             if begins.saturating_add(span) <= tree.first {
                 continue;
             }
@@ -394,6 +396,7 @@ impl Walk<'_> {
             }
             match self.io.peek(bp) {
                 Some(block) => out[slot] = Some(block),
+                // Encrypted ones are read with their key, one by one.
                 None if !bp.uses_crypt() => {
                     wanted.push(*bp);
                     slots.push(slot);
@@ -527,6 +530,7 @@ impl Walk<'_> {
         if self.raw {
             out.push(Event::Range { first, bp: *bp })?;
             if bp.byte_order() == ByteOrder::Big {
+                // The block here is swapped, while its MAC covers the stored bytes.
                 let place = format!("{}, dnode block {blkid}", self.name);
                 stored = Some(tried(self.io.read_stored(bp, &place))?);
             }
@@ -633,6 +637,7 @@ impl Walk<'_> {
         order: ByteOrder,
     ) -> (ObjectRecord, Vec<u8>) {
         let size = dnode.data_block_size();
+        // The receiver's blocks have the size in which they are sent.
         let told = if self.large_blocks {
             size
         } else {

@@ -70,6 +70,7 @@ impl Dnode {
         };
         let bytes = self.read_pointer(0, &bp)?.bytes().to_vec();
         let mut content = block.change();
+        // Another thread may have fetched and changed it meanwhile.
         if matches!(&*content, Content::Cloned(_)) {
             *content = Content::Dirty {
                 bytes,

@@ -40,6 +40,7 @@ impl Dnode {
             None
         };
         if let Some(block) = &block {
+            // Before the state is locked, because the bytes of a clone come from a device.
             self.fetch(block)?;
         }
         let mut state = self.write_state();

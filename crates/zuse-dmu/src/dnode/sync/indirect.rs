@@ -15,6 +15,7 @@ impl Tree {
         let size = 1usize << self.head.indirect_shift;
         if old.is_hole() {
             let mut bytes = vec![0u8; size];
+            // The birth of a hole holds for everything below it, so the new pointers get it.
             if old.logical_birth() != 0 && self.settings.hole_birth {
                 let child_size = if level == 1 {
                     u64::from(self.head.block_size)
@@ -66,6 +67,7 @@ impl Tree {
             .all(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).is_hole());
         if all_holes {
             self.kill(&old)?;
+            // The birth of the hole tells an incremental send that something was freed here.
             let births = bytes.iter().any(|b| *b != 0);
             if !births || !self.settings.hole_birth {
                 return Ok(self.hole(&old, level));
@@ -91,6 +93,7 @@ impl Tree {
             .0
             .iter()
             .map(|slot| BlockPointer::parse(slot, zuse_base::ByteOrder::Little).fill())
+            // They come from disk: a forged sum must not panic.
             .fold(0u64, u64::wrapping_add);
         let bp = self.write(&self.policy(level), &old, &bytes, fill)?;
         if self.settings.keeps(true) {

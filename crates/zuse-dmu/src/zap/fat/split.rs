@@ -28,6 +28,7 @@ pub(super) fn split_leaf<S: BlocksMut>(s: &S, h: &mut Header, blkid: u64, hash: 
     let words = h.has_word_keys();
     let mut other = vec![0; 1 << h.block_shift];
     s.edit(blkid, |b| LeafMut::parse(b)?.split(&mut other, words))?;
+    // Only now: a leaf with a flaw leaves no block in use to which no pointer leads.
     let new = h.freeblk;
     s.write(new, other)?;
     h.freeblk += 1;
@@ -93,6 +94,7 @@ pub(super) fn merge_small<S: BlocksMut>(
         table::set_range(s, h, (prefix | 1) << (h.shift - len), range, even)?;
         s.free(odd, 1)?;
         h.leafs = h.leafs.saturating_sub(1);
+        // `freeblk` stays above every block in use, so only the last block lowers it.
         if odd + 1 == h.freeblk {
             table::lower_end(s, h)?;
         }

@@ -166,6 +166,7 @@ pub(super) fn set_range<S: BlocksMut>(
         h.table_block_shift()
     };
     fill(s, |i| h.pointer_place(i), 1 << shift, first, count, leaf)?;
+    // Even where it is not copied yet: a later copy writes the same (03-zap §4.2).
     if h.next_table != 0 {
         let shift = h.table_block_shift();
         let place = |i: u64| {
@@ -215,6 +216,7 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     let (low, high) = s.view(source, |b| {
         Ok((doubled(&b[..middle]), doubled(&b[middle..])))
     })?;
+    // A zero would lead to block 0, the header.
     if low.as_chunks::<8>().0.contains(&[0; 8]) || high.as_chunks::<8>().0.contains(&[0; 8]) {
         return Err(s.corrupt(
             source,
@@ -231,6 +233,7 @@ pub(super) fn grow_step<S: BlocksMut>(s: &S, h: &mut Header) -> Result<()> {
     s.write(target + 1, high)?;
     h.copied += 1;
     if h.copied == h.table_blocks {
+        // Until here, lookups used the old table (03-zap §4.2).
         s.free(h.table, h.table_blocks)?;
         h.table = h.next_table;
         h.table_blocks *= 2;
@@ -247,6 +250,7 @@ const SCAN_BLOCKS: u64 = 64;
 /// After the last used block was freed: lowers `freeblk` to one more than the highest used block.
 pub(super) fn lower_end<S: Blocks>(s: &S, h: &mut Header) -> Result<()> {
     if h.table_blocks > SCAN_BLOCKS || h.next_table != 0 {
+        // A long table is not searched: only the freed block goes.
         h.freeblk -= 1;
         return Ok(());
     }

@@ -316,6 +316,7 @@ impl<'a> LeafMut<'a> {
     /// Removes an entry.
     pub(crate) fn remove(&mut self, e: &Entry, words: bool) -> Checked<()> {
         let mut seen = Chunks::new();
+        // All chunks are checked before the first is changed.
         self.must_have(e.value, e.value_len(), &mut seen)?;
         self.must_have(e.name, e.name_len(words), &mut seen)?;
         self.unlink(e)?;
@@ -391,6 +392,7 @@ impl<'a> LeafMut<'a> {
         let (prefix, len) = (old.prefix(), old.prefix_len());
         self.set_prefix(prefix << 1);
         self.set_prefix_len(len + 1);
+        // All chains change, because with a longer prefix each entry is in another bucket.
         let heads = HEADER..HEADER + 2 * self.g.buckets();
         self.b[heads].fill(0xff);
         let mut list = self.list();
