@@ -436,6 +436,8 @@ impl AttributeStore {
                     .and_then(|i| i.try_into().ok())
                     .map(u16::from_le_bytes)
             });
+            // The upper bits are the header's size: one of 8 bytes has a single variable length
+            // (03b-sa).
             if let Some(info) = info.filter(|i| i >> 10 == 1) {
                 let _ = shape.set(info);
             }
@@ -510,6 +512,7 @@ impl AttributeStore {
             if out.len() + target.len() <= 320 {
                 out.extend_from_slice(target);
             } else {
+                // Old links that do not fit their znode are file data (03b-sa §6).
                 let size = target.len().next_multiple_of(512).max(512);
                 dnode.set_block_size(tx, size as u32)?;
                 dnode.write_at(tx, 0, target)?;

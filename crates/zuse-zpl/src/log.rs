@@ -281,6 +281,7 @@ impl FileSystem {
             return log.commit(Some(znode.object()));
         }
         let txg = znode.dnode().changed_in();
+        // With `sync=disabled` nothing is promised, so nothing is waited for.
         let promised =
             self.log.get().is_none() || self.objset.settings().sync != SyncMode::Disabled;
         if txg <= self.backing.synced_txg() || !promised {
@@ -386,6 +387,7 @@ impl IntentData for FileSystem {
             Err(e) if e.is(Errno::NOENT) => return Ok(None),
             other => other?,
         };
+        // None for an unlinked file: its records need not become durable.
         let links = znode.read().attrs.links;
         Ok((znode.is_file() && links != 0).then(|| znode.size()))
     }
