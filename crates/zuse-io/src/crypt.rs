@@ -152,6 +152,7 @@ impl DatasetKey {
         }
         let made = Arc::new(self.master.block_cipher(salt));
         let mut all = self.ciphers.write();
+        // Another thread may have derived it meanwhile.
         if let Some(there) = find(&all) {
             return there;
         }
@@ -302,6 +303,7 @@ impl DatasetKey {
                 Ok(())
             }
             Protection::Encrypted => {
+                // Equal blocks must give equal ciphertext, or no dedup table would find them (02b).
                 let (salt, iv, cipher) = match dedup {
                     Dedup::Off => self.next(),
                     Dedup::Trust | Dedup::Verify => self.reproducible(stored),

@@ -108,6 +108,7 @@ impl Pipeline {
             match self.vdevs.verify_block(at, &mut buf, size, &mut check) {
                 Ok(verified) if verified.good => {
                     all.add(verified);
+                    // One good copy is kept, to repair the others.
                     good.get_or_insert_with(|| std::mem::take(&mut buf));
                 }
                 Ok(verified) => bad.push((at, verified)),
@@ -150,6 +151,7 @@ impl Pipeline {
             ));
         }
         let Ok((members, size)) = self.read_header(bp, place) else {
+            // A header that was freed meanwhile is not damaged.
             let stale = !is_live();
             return Ok((
                 Verified {

@@ -61,6 +61,7 @@ impl Session {
                 let (volume, znode) = node.object().map_err(|_| Errno::STALE)?;
                 (volume.clone(), znode.clone())
             }
+            // The kernel has forgotten it, but an NFS client has not.
             Err(_) => {
                 let volume = self.volume_at(number::slot(ino)).ok_or(Errno::STALE)?;
                 let znode = volume
@@ -87,6 +88,7 @@ impl Session {
     ) -> Answer<Attr> {
         let node = self.node(parent)?;
         let (volume, dir) = object(&node)?;
+        // A mount point has the name, even if the directory itself lacks it.
         if self.cover(parent, name).is_some() {
             return Err(Errno::EXIST);
         }
@@ -183,6 +185,7 @@ impl Session {
         }
         let (volume, from_dir) = object(&from)?;
         let (to_volume, to_dir) = object(&to)?;
+        // As between separate mounts: rename(2) cannot leave its file system.
         if !Arc::ptr_eq(volume, to_volume) {
             return Err(Errno::XDEV);
         }

@@ -470,6 +470,8 @@ impl Pool {
         let mut received = Some(received);
         let mut finish = || {
             let object = self.dsl().dataset(&target)?.object();
+            // With the mounts suspended, what is still open belongs to another command of this
+            // process.
             if self.open_file_systems().is_open(object.0) {
                 return Err(Error::refused(
                     Errno::BUSY,
