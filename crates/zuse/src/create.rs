@@ -260,6 +260,7 @@ impl Pool {
     /// # Errors
     /// As [`NewPool::check`]; `Device` if a device fails.
     pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
+        // Before anything is created or overwritten.
         new.check()?;
         let mut made = Made::default();
         let root = NewRoot::parse(&env, new)?;
@@ -284,8 +285,10 @@ impl Pool {
             let _ = pool.destroy();
             return Err(error);
         }
+        // Only now: an error above removes the image files.
         made.keep();
         if let Some(name) = &new.temporary_name {
+            // Last: what is on disk has the permanent name.
             pool.spa().set_temporary_name(name);
         }
         Ok(pool)

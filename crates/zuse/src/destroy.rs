@@ -155,6 +155,7 @@ impl Pool {
         match self.mounts() {
             Some(mounts) => {
                 for name in &all {
+                    // All of them first: one that is busy must refuse before anything is destroyed.
                     mounts.before_destroy(name, force)?;
                 }
                 let names_of: Vec<&str> = all.iter().map(String::as_str).collect();
