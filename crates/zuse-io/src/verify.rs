@@ -125,6 +125,8 @@ impl Pipeline {
         }
         all.good = good.is_some();
         for (at, verified) in bad {
+            // Asked right before the write: the place may have been freed since the copies were
+            // read.
             let right = good
                 .as_deref()
                 .filter(|_| !verified.stale && (check.is_live)());

@@ -177,6 +177,7 @@ fn word(b: &[u8], at: usize) -> Option<u64> {
 fn canonical(b: &[u8], at: usize) -> Option<Attributes> {
     let words = b.get(at..at + CANONICAL_WORDS * 8)?.as_chunks::<8>().0;
     let word = |i: usize| words.get(i).map_or(0, |w| u64::from_le_bytes(*w));
+    // Nanoseconds come from disk: FUSE takes no more than a second of them.
     let time = |i: usize| Timestamp::new(word(i) as i64, word(i + 1).min(999_999_999) as u32);
     Some(Attributes {
         mode: word(0) as u32,

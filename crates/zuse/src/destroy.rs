@@ -138,6 +138,7 @@ impl Pool {
         } = options;
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let heads: Vec<String> = names.iter().filter(|n| !n.contains('@')).cloned().collect();
+        // Snapshots go with their datasets: they must not be named a second time.
         let names = if recursive && !heads.is_empty() {
             &heads
         } else {

@@ -377,6 +377,7 @@ impl Volume {
     pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable(offset, len)?;
         {
+            // It ends with this block: the commit below may wait for its txg.
             let tx = self.handle.begin(Estimate {
                 write_bytes: 2 * self.block_size(),
                 frees: true,
