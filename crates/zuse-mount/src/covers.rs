@@ -179,6 +179,8 @@ impl Covers {
         }
         if let At::Dir(volume, dir) = at {
             let fs = volume.enter()?;
+            // Missing, unreadable or no directory: what is mounted below must be shown all the
+            // same.
             match fs.lookup(&Credentials::root(), dir, name) {
                 Ok(znode) if znode.is_dir() => {
                     let through = Cover::Through(znode.object());

@@ -26,6 +26,7 @@ impl Session {
         if matches!(name, b"." | b"..") {
             return self.by_number(parent, name == b"..");
         }
+        // Covers come first: as under a mount, the directory's own entry of that name is hidden.
         match self.cover(parent, name) {
             Some(Cover::Root(volume)) => return self.give_root(&volume),
             Some(Cover::Virtual(dir)) => return self.give_virtual(&dir),
@@ -146,6 +147,7 @@ impl Session {
     pub fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
         let node = self.node(parent)?;
         let (volume, dir) = object(&node)?;
+        // What is shown there is a directory, whatever the entry below it is.
         if self.cover(parent, name).is_some() {
             return Err(Errno::ISDIR);
         }

@@ -376,6 +376,7 @@ impl Pool {
 /// # Errors
 /// `Refused(INVAL)` with the reason.
 pub fn check_name(name: &str) -> Result<()> {
+    // `NAME/$ORIGIN@$ORIGIN` has to fit the 256 bytes of a dataset's name.
     if name.len() > 239 {
         return Err(Error::refused(Errno::INVAL, "name is too long"));
     }
