@@ -241,9 +241,13 @@ impl Holder {
             match self.end_mount(server) {
                 Ok(()) => {
                     if server.clears_directory() {
+                        // Only an empty directory goes: rmdir(2) refuses one with files of the
+                        // user.
                         let _ = std::fs::remove_dir(&at);
                     }
                     let mut again = place.clone();
+                    // It was mounted by a command, so it moves although nothing else would mount
+                    // it.
                     if again.can == "noauto" {
                         again.can = "on".into();
                     }
@@ -252,6 +256,7 @@ impl Holder {
                 Err(e) => messages = MountMessages::of(not_unmounted(&at, &e)),
             }
         }
+        // The outermost first: a mount point may be inside another mount.
         moved.reverse();
         let mounted = self.mount_wanted(&moved);
         messages.lines.extend(mounted.lines);

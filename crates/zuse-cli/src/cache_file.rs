@@ -85,6 +85,7 @@ impl CacheFile {
             Err(e) if is_absent(e.kind()) => return Ok(BTreeMap::new()),
             Err(e) => return Err(bad(e.to_string()).into()),
         };
+        // Before it is read: a user may name any file.
         if meta.len() > LIMIT {
             return Err(bad("invalid or missing cache file".into()).into());
         }
@@ -163,8 +164,10 @@ impl CacheFile {
             ))
         };
         fs::create_dir_all(dir).map_err(fail)?;
+        // Not the file itself, which a rename replaces: its lock would stay on the old inode.
         let guard = fs::File::create(self.path.with_extension("lock")).map_err(fail)?;
         guard.lock().map_err(fail)?;
+        // Under the lock: a change by another process since the last read must not be lost.
         let mut pools = self.pools()?;
         change(&mut pools);
         let mut list = NvList::new();
@@ -194,6 +197,7 @@ impl CacheFile {
         file.write_all(&list.encode_xdr())
             .and_then(|()| file.sync_all())
             .map_err(fail)?;
+        // After the sync: a power cut leaves the old file or the whole new one.
         fs::rename(&new, &self.path).map_err(fail)?;
         Ok(())
     }

@@ -40,12 +40,14 @@ pub fn stand_in(request: &Request) -> std::io::Result<()> {
     date::show_in(request.time_zone.as_deref());
     GROUP.set(request.group);
     if rustix::process::geteuid().is_root() {
+        // Only root may, and only a host of root has groups that its caller may lack.
         take_groups(request);
     }
     #[expect(
         deprecated,
         reason = "the other one is unsafe for descriptors, which stay shared"
     )]
+    // A process has one umask for all its threads, unless a thread leaves the others.
     rustix::thread::unshare(UnshareFlags::FS)?;
     rustix::process::umask(Mode::from_raw_mode(request.umask & 0o777));
     Ok(())

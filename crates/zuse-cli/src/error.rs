@@ -125,6 +125,7 @@ impl From<CommandError> for Stop {
 
 impl From<std::io::Error> for Stop {
     fn from(error: std::io::Error) -> Self {
+        // The reader has enough, as in `zfs list | head`: no failure to report.
         if error.kind() == ErrorKind::BrokenPipe {
             return Self::Hangup;
         }

@@ -86,6 +86,7 @@ pub fn answer(session: &mut Session, guid: u64, argv: &[&str]) -> Outcome<String
         session.cwd.clone().into_os_string().into_vec(),
     );
     let [input, _, errors] = session.ui.streams()?;
+    // A file in memory, not a pipe: nothing reads while the command runs, and a pipe fills up.
     let printed = rustix::fs::memfd_create("zuse-answer", rustix::fs::MemfdFlags::CLOEXEC);
     let printed = printed.map_err(std::io::Error::from)?;
     let streams = [input, printed.as_fd().try_clone_to_owned()?, errors];

@@ -47,6 +47,7 @@ impl Forwarded {
             return None;
         }
         let running = may_run(&client)?;
+        // From here on the client will not send the command elsewhere: it must run, once.
         wire::take(&mut client).ok()?;
         // If a sandbox refuses it, new files get this process's umask.
         let _ = caller::stand_in(&request);
@@ -72,6 +73,7 @@ impl Forwarded {
             code,
             mut client,
         } = self;
+        // Before the answer: the client may use these files next.
         drop(session);
         caller::stand_down();
         let _ = wire::reply(&mut client, code);

@@ -186,7 +186,9 @@ impl Holder {
         };
         pool.set_mounts(None);
         self.give_memory_back();
+        // The session must not close it a second time.
         session.release(pool);
+        // Before anything is offered: two processes must never have the pool open.
         let closed = pool.close().map_err(|e| e.to_string());
         let done = closed.and_then(|()| {
             self.offer(link, process, &offer, HandoverLimits::OF_ANOTHER)
@@ -258,6 +260,7 @@ impl Holder {
         offer: &Offer<'_>,
         limits: HandoverLimits,
     ) -> Result<(), String> {
+        // Watched from before the first byte: a stopped process would block the sends below.
         let mut successor = successor.watched(limits);
         let done = limit(&link, limits.total)
             .and_then(|()| self.send(&mut link, offer))
@@ -266,6 +269,7 @@ impl Holder {
                 _ => Err(io::ErrorKind::InvalidData.into()),
             })
             .and_then(|()| {
+                // The watch ends first: it must not kill a process that was told to go on.
                 successor.confirm()?;
                 // Before the other side begins: two processes must not read from one connection.
                 self.mounts().leave();
@@ -373,6 +377,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     let mut link = Link::new(UnixStream::from(socket));
     let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
     let own = own.or_cannot(cannot)?;
+    // The old process kills it and waits for its end by this: a process id may be reused.
     link.put_descriptor(own.as_fd()).or_cannot(cannot)?;
     // Kept until the end of this function: without the pulse the old process kills this one.
     let (theirs, _pulse) = pulse().or_cannot(cannot)?;
@@ -398,6 +403,7 @@ pub fn take_over(session: &mut Session) -> Outcome<(Arc<Holder>, Listener)> {
     // Errors that no one has seen yet must still appear in `zpool status`.
     let errors = take_errors(&mut link).or_cannot(cannot)?;
     pool.spa().vdevs().add_errors(&errors);
+    // With the keys loaded, or encrypted file systems could not be opened below.
     let holder = Holder::new(pool, life);
     let all = holder.mounts().take(&mut link);
     all.map_err(|e| CommandError::new(format!("{}: {e}", cannot())))?;

@@ -315,12 +315,14 @@ impl Holder {
     /// Unmounts everything in any case: a pool that is or gets suspended is given up.
     pub fn abandon(self: &Arc<Self>) {
         for _ in 0..2 {
+            // First: an unmount writes dirty pages, and would wait for a suspended pool.
             self.pool.give_up();
             let me = self.clone();
             // A second attempt: the pool was suspended during the first one, and its waiting
             // operations have failed by now.
             let done = std::thread::spawn(move || me.end_all(true).is_ok());
             while !done.is_finished() {
+                // In each round: the pool may get suspended by what that thread writes.
                 self.pool.give_up();
                 std::thread::sleep(TICK / 4);
             }
@@ -548,6 +550,7 @@ impl Holder {
     fn give_up_former(&self, now: u64, listener: &wire::Listener, session: &Session) {
         let former = std::mem::take(&mut *self.former.lock());
         for old in former {
+            // The socket first: it is the one that tells whose the name is.
             if old != now && listener.give_up(&session.state.socket(old)) {
                 let _ = std::fs::remove_file(session.state.held_name(old));
             } else if old == now {
@@ -596,10 +599,12 @@ impl Holder {
             if self.ending.load(SeqCst) && (!busy || self.interrupted.load(SeqCst)) {
                 return None;
             }
+            // After the check for the end: a pool that is about to be closed is not handed over.
             if let Some(successor) = self.successors.lock().pop() {
                 return Some(successor);
             }
             let scans = self.pool.is_scanning() && self.life == Life::Imported;
+            // A suspended scan makes no progress, and must not keep the process for ever.
             let scans = scans && self.pool.suspended().is_none();
             let idle = !busy && !scans && self.mounts.servers().is_empty();
             // A command may have begun and ended between two checks. Then the process was not idle.
@@ -658,6 +663,7 @@ impl Holder {
                 let may_run = |client: &UnixStream| Running::when_possible(&me, client);
                 let ran = Forwarded::run(stream, &state, Some(&me), may_run);
                 if let Some((mut command, _running)) = ran {
+                    // Before the exit code: it promises that the changes are on disk.
                     me.write(&mut command);
                     // Before the answer: the next `ls` must see the command's changes.
                     me.wait_for_notices();

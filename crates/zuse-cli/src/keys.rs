@@ -109,6 +109,7 @@ fn from_pipe(mut input: impl Read, format: KeyFormat) -> Outcome<KeyMaterial> {
     while bytes.len() < KEY_MATERIAL_MAX && input.read(&mut byte)? == 1 {
         bytes.push(byte[0]);
         let done = match format {
+            // One more than a key has, so that a longer one is refused and not cut.
             KeyFormat::Raw => bytes.len() == 33,
             _ => byte == *b"\n",
         };
@@ -141,6 +142,7 @@ fn ask(session: &mut Session, input: &File, prompt: &str) -> Outcome<Vec<u8>> {
             Err(e) => break Err(e),
         }
     };
+    // After an error as well: the user's shell must not stay without echo.
     let _ = tcsetattr(input, OptionalActions::Flush, &before);
     let _ = session.ui.err().write_all(b"\n");
     Ok(result?)

@@ -81,6 +81,7 @@ pub enum Executed {
 
 fn main() -> ExitCode {
     if std::env::var_os(inherited::MARK).is_some() {
+        // Before anything is opened: it closes all descriptors above the standard streams.
         inherited::drop_all();
     }
     allocator::configure();
@@ -155,6 +156,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
     };
     session.command = command_text(&argv);
     let result = cli.run(session);
+    // The command runs in another process: nothing was opened here that must be written.
     let closed = if matches!(result, Err(Stop::Held(_) | Stop::NewProcess)) {
         Ok(())
     } else {
@@ -165,6 +167,7 @@ pub fn execute(argv: &[OsString], session: &mut Session) -> Executed {
         Ok(()) => Executed::Done(session.worst),
         Err(Stop::Held(guid)) => Executed::Elsewhere(guid),
         Err(Stop::NewProcess) => Executed::NewProcess,
+        // The status of a process that SIGPIPE has ended.
         Err(Stop::Hangup) => Executed::Done(141),
         Err(Stop::Failed(mut error)) => {
             if error.meaning == Meaning::KeyNotLoaded {

@@ -62,6 +62,7 @@ fn is_dead(dir: &Path) -> bool {
         // process.
         let _ = send.send(rustix::fs::statfs(&dir).err());
     });
+    // The thread may stay behind: a mount of a suspended pool answers later or never.
     thread.is_ok() && receive.recv_timeout(STATFS_TIMEOUT) == Ok(Some(rustix::io::Errno::NOTCONN))
 }
 
@@ -75,6 +76,7 @@ impl Orphan {
         if unmount(&self.dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {
             return Ok(());
         }
+        // The helper may unmount what it has mounted for this user.
         let helper = Command::new("fusermount3")
             .args(["-u", "-z", "--"])
             .arg(&self.dir)

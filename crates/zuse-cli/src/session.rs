@@ -334,6 +334,7 @@ impl Session {
         loop {
             let (found, cached) = self.find(name)?;
             let guid = found.config.pool_guid;
+            // In each round: the process that had the locks may have become the host.
             if wire::is_live(&self.state.socket(guid)) {
                 return Err(Stop::Held(guid));
             }

@@ -83,6 +83,7 @@ impl Drop for Sink {
 fn send_on(events: &Events, places: &Places, end: &AtomicBool) {
     let mut last = 0;
     loop {
+        // Read before the events: those posted until the end was asked for are still sent.
         let ending = end.load(SeqCst);
         let batch = events.wait_after(last, if ending { Duration::ZERO } else { TICK });
         if batch.missed > 0 {
@@ -153,6 +154,7 @@ fn wait_for(mut child: Child, line: &str) {
     let since = Instant::now();
     while matches!(child.try_wait(), Ok(None)) {
         if since.elapsed() > LONGEST_COMMAND {
+            // It would hold up all later events.
             let _ = child.kill();
             let _ = child.wait();
             return;

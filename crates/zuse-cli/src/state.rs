@@ -87,6 +87,7 @@ impl State {
     /// A cache file is damaged or cannot be read.
     pub fn imported(&self) -> Outcome<BTreeMap<String, Cached>> {
         let mut all = self.passing().pools()?;
+        // Last: an import that stays wins over one until the next boot.
         all.extend(self.cache_file().pools()?);
         Ok(all)
     }
@@ -98,6 +99,7 @@ impl State {
     /// The cache file cannot be written.
     pub fn remember(&self, config: &PoolConfig, passing: Option<&Extra>) -> Outcome {
         let Some(extra) = passing else {
+            // From the other file first: a pool is in one of them at most.
             self.passing().remove(config.pool_guid)?;
             return self.cache_file().put(config, &Extra::default());
         };
@@ -106,6 +108,7 @@ impl State {
         let now = self.passing();
         for entry in fs::read_dir(self.dir()?)?.flatten() {
             let old = entry.file_name().to_string_lossy().starts_with(PASSING);
+            // Named by the boot id: after a restart their imports hold no more.
             if old && !now.is_at(&entry.path()) {
                 let _ = fs::remove_file(entry.path());
             }
@@ -192,6 +195,7 @@ impl State {
             let guid = name
                 .strip_suffix(".name")
                 .and_then(|g| g.parse::<u64>().ok());
+            // A killed process leaves its files: only a socket that answers counts.
             if let Some(guid) = guid.filter(|g| wire::is_live(&self.socket(*g)))
                 && let Ok(pool) = fs::read_to_string(entry.path())
             {
@@ -237,6 +241,7 @@ impl State {
             fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut seed))?;
             let id = u32::from_le_bytes(seed).max(1);
             let new = path.with_extension(std::process::id().to_string());
+            // Complete before it gets its name: a reader sees no half of it.
             fs::write(&new, format!("{id:08x}\n"))?;
             // The first process to link decides; the others read its file.
             let _ = fs::hard_link(&new, &path);

@@ -26,6 +26,7 @@ pub fn check(dir: &Path) -> Result<(), String> {
     let cannot = |path: &Path, e: io::Error| format!("'{}': {e}", path.display());
     // The directories along the path.
     let mut way = PathBuf::new();
+    // Before links are followed: the owner of a link decides where it leads.
     for part in dir.components() {
         way.push(part);
         let meta = way.symlink_metadata().map_err(|e| cannot(&way, e))?;

@@ -189,6 +189,7 @@ impl Tuning {
     }
 
     fn put_text(&mut self, name: &'static str, value: &str) {
+        // A later place wins over an earlier one, with an empty value as well.
         self.texts.retain(|(text, _)| *text != name);
         if !matches!(value, "-" | "default" | "") {
             self.texts.push((name, value.to_owned()));

@@ -125,6 +125,7 @@ impl Ui {
     /// The style of tables. A scripted style switches to exact output from here on, on a terminal
     /// too.
     pub fn style(&mut self, scripted: bool) -> Style {
+        // Scripts compare exact bytes, on a terminal as well.
         self.out.spells &= !scripted;
         match (scripted, self.out.spells) {
             (true, _) => Style::Scripted,
@@ -200,6 +201,7 @@ impl Ui {
 
     /// Says something of ours, with colours.
     pub fn say_styled(&mut self, text: &str) {
+        // In the order in which they were said: the two streams may be one terminal.
         let _ = self.out.flush();
         let _ = self.err.write_all(format!("{text}\n").as_bytes());
     }

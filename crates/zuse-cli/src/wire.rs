@@ -344,6 +344,7 @@ impl Listener {
     /// # Errors
     /// It is not a listening socket.
     pub fn claim(&self) -> io::Result<()> {
+        // A second listen(2) sets the process id that SO_PEERCRED shows.
         rustix::net::listen(&self.listener, BACKLOG)?;
         self.given.store(false, Ordering::Relaxed);
         Ok(())
@@ -445,6 +446,7 @@ fn inode_of(path: &Path) -> Option<u64> {
 /// It is another user, or violates the protocol.
 pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
     let broken = || io::Error::new(io::ErrorKind::InvalidData, "a broken request");
+    // Before a byte is read, and before descriptors are taken.
     if !is_ours(stream)? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -473,6 +475,7 @@ pub fn receive(stream: &mut UnixStream) -> io::Result<(Request, [OwnedFd; 3])> {
         let rest = length.get_mut(got.bytes..).ok_or_else(broken)?;
         read_until(stream, rest, until)?;
     }
+    // Descriptors of a broken request are closed by the drop.
     let streams: [OwnedFd; 3] = fds.try_into().map_err(|_| broken())?;
     let length = u32::from_le_bytes(length) as usize;
     if length > LIMIT {

@@ -43,6 +43,7 @@ pub(crate) fn copy_holders(device: &str) -> Vec<CopyHolder> {
         let Ok(namespace) = fs::read_link(process.path().join("ns/mnt")) else {
             continue;
         };
+        // One process for each namespace is enough, and /proc may list thousands.
         if !known.insert(namespace) {
             continue;
         }

@@ -101,6 +101,7 @@ pub(crate) fn attach(
     let fd = match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(device) => match direct(&device, &path, mode, options) {
             Ok(()) => OwnedFd::from(device),
+            // Without the privilege for mount(2): the helper has the set-user-id bit.
             Err(OsErrno::PERM) => through_helper(&path, options)?,
             Err(e) => {
                 return Err(MountError::Kernel {
@@ -159,6 +160,7 @@ fn direct(device: &File, path: &Path, mode: u32, options: &MountOptions) -> Resu
 /// Mounts through the set-user-id helper. It gets one end of a socket and sends the opened
 /// `/dev/fuse` back through it.
 fn through_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    // The helper splits its options at commas.
     let escape = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
     let mut list = vec![
         format!("fsname={}", escape(&options.source)),
@@ -190,6 +192,7 @@ fn through_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountE
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| MountError::Helper(e.to_string()))?;
+    // Before the wait: the descriptor arrives while the helper runs, or never.
     let fd = receive(&ours);
     let output = child
         .wait_with_output()
@@ -277,6 +280,7 @@ impl MountPoint {
 
     fn mount_again(&self, flags: MountFlags) -> Result<(), MountError> {
         let path = &self.path;
+        // A remount by path must not change a mount that has taken the place of ours.
         let gone = self.gone.load(Ordering::Acquire);
         if gone || self.identity.is_none() || identity(path) != self.identity {
             return Err(MountError::Busy(path.clone()));
@@ -302,6 +306,7 @@ impl MountPoint {
     /// at the path means that ours is gone, or dead and covered, and nothing can be done about
     /// either.
     pub(crate) fn detach(&self, how: UnmountFlags, over: bool) -> Result<(), MountError> {
+        // The session has ended, and without a number the mount at the path may be another one.
         if over && self.identity.is_none() {
             return Ok(());
         }
@@ -312,6 +317,7 @@ impl MountPoint {
         if self.identity.is_some() && identity(path) != self.identity {
             let below = look(|m| m.path == *path && Some(m.device.as_str()) == self.device());
             return match below {
+                // Covered by another mount: unmounting by path would remove that one.
                 Some(_) if !over => Err(MountError::Busy(path.clone())),
                 _ => Ok(()),
             };
@@ -319,6 +325,7 @@ impl MountPoint {
         match rustix::mount::unmount(path, how | UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
             Err(OsErrno::BUSY) => return Err(MountError::Busy(path.clone())),
+            // Without the privilege for umount(2): the helper has it.
             Err(OsErrno::PERM) => helper_detach(path, how.contains(UnmountFlags::DETACH))?,
             Err(e) => {
                 return Err(MountError::Kernel {

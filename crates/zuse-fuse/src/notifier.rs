@@ -152,6 +152,7 @@ impl Notifier {
     pub fn drain_for(&self, limit: Duration) -> bool {
         let alone = {
             let mut state = self.shared.lock();
+            // The thread could not be started: the waiting caller sends the notices itself.
             let alone = !state.runs && !state.queue.is_empty() && self.at_once().is_some();
             state.runs |= alone;
             alone
@@ -168,6 +169,7 @@ impl Notifier {
 
     fn push(&self, notice: Notice) -> Result<(), QueueFull> {
         let mut state = self.shared.lock();
+        // The kernel caches nothing of an ended session.
         if state.closed {
             return Ok(());
         }
@@ -196,6 +198,7 @@ impl Notifier {
         state.closed = true;
         state.queue.clear();
         drop(state);
+        // It holds the connection's descriptor, which must be closed with the session.
         *self.at_once() = None;
         self.shared.changed.notify_all();
     }
@@ -212,6 +215,7 @@ impl Notifier {
                 return;
             }
             if let Some(notice) = state.queue.pop_front() {
+                // Not in the queue any more, and not sent yet: `drain` must wait for it.
                 state.sending = true;
                 drop(state);
                 send(notice);

@@ -97,6 +97,7 @@ pub fn mount<O: Ops>(
         }
     };
     let mounted = serve(session, point, thread_pool)?;
+    // After INIT, whose answer sets the smaller value.
     mounted.point.set_readahead(options.max_readahead);
     Ok(mounted)
 }
@@ -130,10 +131,12 @@ fn serve<O: Ops>(
         notifier: Notifier::default(),
         ending: Arc::default(),
     };
+    // Before the first request is served, which may already need a notice.
     mounted.notifier.opened(Arc::new(session.sender()));
     let (ending, notifier) = (Arc::clone(&mounted.ending), mounted.notifier.clone());
     session
         .serve_by(thread_pool, move |result| {
+            // Before the end is told: a thread that waits for notices must not wait for ever.
             notifier.close();
             ending.declare(result.map_err(|e| e.to_string()));
         })
@@ -239,6 +242,7 @@ impl Mounted {
             return Ok(None);
         };
         for holder in &copy_holders {
+            // Before the abort, which drops the kernel's dirty pages.
             copies::write_out(holder, self.mount_point());
         }
         if !copies::cut(device) || !self.ending.wait_for(COPIES) {

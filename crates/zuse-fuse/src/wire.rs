@@ -77,6 +77,7 @@ impl Channel {
                 Ok(n) => return Ok(Some(n)),
                 // Its client was killed before it was read; or a signal.
                 Err(OsErrno::NOENT | OsErrno::INTR) => {}
+                // Another worker has read the message.
                 Err(OsErrno::AGAIN) => return Ok(None),
                 // Unmounted; or cut.
                 Err(OsErrno::NODEV | OsErrno::CONNABORTED) => return Err(Over { why: None }),
@@ -98,6 +99,7 @@ impl Channel {
             [] => rustix::io::write(&self.0, &header),
             [one] => rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(one)]),
             many if many.len() > MAX_SLICES => {
+                // One write is one answer, so it cannot be sent in two.
                 let all = many.concat();
                 rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(&all)])
             }
@@ -173,6 +175,7 @@ pub(crate) fn open<O: Ops>(
                 ),
             ));
         }
+        // Before the answer: requests follow it at once.
         ops.init();
         expires = options.expire_names && hello.flags & abi::init::HAS_EXPIRE_ONLY != 0;
         channel.send(0, message.unique, &[&hello.answer(options).0]);
@@ -261,6 +264,7 @@ impl Hello {
         out.u16(MAX_BACKGROUND);
         out.u16(MAX_BACKGROUND * 3 / 4);
         out.u32(max_write);
+        // The granularity of times, in nanoseconds.
         out.u32(1);
         out.u16(u16::try_from(pages).unwrap_or(u16::MAX).max(1));
         out.u16(0);

@@ -199,6 +199,7 @@ impl Ahead {
         room: Option<u64>,
         f: impl Fn(usize, &BlockPointer, &[u8], &Pipeline) -> Option<T> + Send + Sync + 'static,
     ) -> (Vec<(usize, T)>, u64) {
+        // In device order: neighbours become one read, and a disk moves in one direction.
         wanted.sort_unstable_by_key(|(_, bp)| (bp.dva(0).vdev(), bp.dva(0).offset()));
         let (mut jobs, mut from, mut sum) = (Vec::new(), 0, 0u64);
         while from < wanted.len() && room.is_none_or(|room| sum < room) {
@@ -217,6 +218,7 @@ impl Ahead {
         };
         let mut places: Vec<Option<Place>> = jobs.iter().map(told).collect();
         leave_out_rows(&mut places);
+        // A single read begins at once, so a hint would be one more call.
         if jobs.len() > 1 {
             places.iter().take(TOLD).for_each(|place| io.advise(place));
         }
@@ -355,12 +357,14 @@ impl Pipeline {
         }
         let keys = job.blocks.iter().map(|(_, bp)| Key::of(bp));
         let taken = self.cache().claim_blocks(keys);
+        // Blocks that are cached, or that another thread reads, are left to it.
         job.blocks.retain(|(_, bp)| taken.has(&Key::of(bp)));
         if self.prefetch_direct(&job) {
             taken.wait();
             return (None, Vec::new());
         }
         let done = self.read_job(job, before, f);
+        // After its own blocks are in the cache: two threads could wait for each other.
         taken.wait();
         done
     }
@@ -382,6 +386,7 @@ impl Pipeline {
         };
         let context = self.checksums();
         for ((_, bp), bytes) in job.blocks.iter().zip(read) {
+            // A bad block is left to its reader, who tries other copies and reports it.
             if is_good(bp, &bytes, &context) {
                 self.remember(bp, Arc::new(Block::from(bytes)));
             }
@@ -405,6 +410,7 @@ impl Pipeline {
         let context = self.checksums();
         let found = job.blocks.iter().filter_map(|(n, bp)| {
             let part = run.part(bp)?;
+            // An older run: a block may have been written after it was read.
             if !fresh && !is_good(bp, part, &context) {
                 return None;
             }

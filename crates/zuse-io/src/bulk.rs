@@ -250,6 +250,8 @@ impl Pipeline {
                 &mut buffer,
                 len,
                 &mut check,
+                // Bad bytes are not healed here: the block-by-block reads below find out which
+                // block it is.
                 &|| false,
             );
             if matches!(outcome, Ok(ReadOutcome::Good)) {

@@ -335,6 +335,7 @@ impl Cache {
         let mut shard = self.shards[self.shard(key)].lock();
         let block = shard.hit(key)?;
         drop(shard);
+        // Counted without the shard's lock, which other threads wait for.
         self.looks.hits.fetch_add(1, Relaxed);
         Some(block)
     }
@@ -370,6 +371,8 @@ impl Cache {
             };
             drop(shard);
             match flight.wait() {
+                // Only the first flight may have begun before this caller asked. A later failure is
+                // its own.
                 Some(Err(_)) if std::mem::take(&mut begun_before) => {}
                 Some(result) => return result,
                 None => {}
@@ -380,6 +383,7 @@ impl Cache {
             cache: self,
             key,
             flight: &flight,
+            // What waiting threads get if the fetch panics: the drop then ends the flight with it.
             end: Some(End::Came(Err(zuse_base::Error::truncated(
                 "block cache",
                 "the read was abandoned",
@@ -388,6 +392,7 @@ impl Cache {
         let result = fetch().map(Arc::new);
         landing.end = match &result {
             Ok(block) => {
+                // It also ends the flight: threads that come from now on find the block.
                 self.insert(key, class, block.clone());
                 None
             }
@@ -407,6 +412,7 @@ impl Cache {
         };
         for key in keys {
             let mut shard = self.shards[self.shard(&key)].lock();
+            // Not a hit: a prefetch must not raise the rank of a block.
             if shard.map.contains_key(&key) {
                 continue;
             }
@@ -427,6 +433,7 @@ impl Cache {
         let charge = block.footprint();
         let flight = {
             let mut shard = self.shards[at].lock();
+            // A block may be there already, read or written a second time. Its charge goes first.
             let freed = shard.take(&key);
             let queues = shard.queues(class);
             let in_main = queues.ghosts.remove(&key).is_some();
@@ -456,6 +463,7 @@ impl Cache {
         if let Some(flight) = flight {
             flight.end(|| End::Came(Ok(block)));
         }
+        // Without a lock: it locks one shard after the other.
         self.make_room(at, &key);
     }
 
@@ -463,6 +471,7 @@ impl Cache {
     fn end_without(&self, key: &Key, flight: &Arc<Flight>, end: End) {
         let mut shard = self.shards[self.shard(key)].lock();
         let flights = &mut shard.flights;
+        // An insert may have ended this flight, and another thread may have begun a new one.
         if flights.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
             let flight = flights.remove(key);
             drop(shard);
@@ -533,6 +542,7 @@ impl Cache {
             #[cfg(debug_assertions)]
             shard.check_invariants();
             let (data, metadata) = (shard.data.bytes, shard.metadata.bytes);
+            // Flights stay: threads wait on them, and their readers will insert.
             let flights = std::mem::take(&mut shard.flights);
             *shard = Shard {
                 flights,
@@ -578,8 +588,10 @@ impl ClaimedBlocks<'_> {
     /// reading.
     pub(crate) fn wait(mut self) {
         let others = std::mem::take(&mut self.others);
+        // Two threads that wait for each other's blocks would never end.
         drop(self);
         for flight in others {
+            // Only a prefetch: the reader of the block gets the error.
             let _ = flight.wait();
         }
     }
@@ -655,6 +667,7 @@ impl Shard {
             Class::Data => data,
             Class::Metadata => metadata,
         };
+        // Bounded: each round takes a use off a block, and other threads wait for the shard.
         let mut spins = 2 * (queues.main.len() + queues.probation.len());
         while spins > 0 {
             spins -= 1;
@@ -704,6 +717,7 @@ impl Shard {
             let freed = self.take(&key);
             cache.shrank(freed);
             if from_probation {
+                // Only those that were never used again: blocks of `main` had their chance.
                 self.remember(class, key);
             }
             return freed.map_or(0, |(_, bytes)| bytes);
@@ -728,6 +742,7 @@ impl Shard {
             Class::Data => data,
             Class::Metadata => metadata,
         };
+        // Rarely, so that a removal costs no search of the queues.
         if probation.len() + main.len() <= 2 * *entries + 64 {
             return;
         }

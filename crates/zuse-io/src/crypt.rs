@@ -104,11 +104,13 @@ pub(crate) fn cache_key(
     place: &dyn Display,
 ) -> Result<Key> {
     match (bp.protection(), key) {
+        // Each block of an encrypted dataset is protected: this one may be forged.
         (Protection::None, Some(_)) => Err(unprotected(place)),
         (Protection::None | Protection::IndirectMac, _) | (_, Some(_)) => Ok(Key::of(bp)),
         (Protection::Encrypted, None) if bp.object_type() != object_type::DNODE => {
             Err(no_key(place))
         }
+        // An entry of its own: what is read without the key is neither decrypted nor authenticated.
         (_, None) => Ok(Key::of(bp).locked()),
     }
 }
@@ -150,8 +152,10 @@ impl DatasetKey {
         if let Some(cipher) = known {
             return cipher;
         }
+        // Without the lock: others decrypt meanwhile.
         let made = Arc::new(self.master.block_cipher(salt));
         let mut all = self.ciphers.write();
+        // Another thread may have derived it meanwhile.
         if let Some(there) = find(&all) {
             return there;
         }
@@ -206,6 +210,7 @@ impl DatasetKey {
     ) -> Result<()> {
         match bp.protection() {
             Protection::None | Protection::IndirectMac => Ok(()),
+            // Its MACs are inside, and are checked once it is decoded: `check_objset`.
             Protection::Authenticated if bp.object_type() == object_type::OBJSET => Ok(()),
             Protection::Authenticated => {
                 if equal(&self.master.hmac().block_mac(stored), &bp.mac()) {
@@ -302,6 +307,7 @@ impl DatasetKey {
                 Ok(())
             }
             Protection::Encrypted => {
+                // Equal blocks must give equal ciphertext, or no dedup table would find them (02b).
                 let (salt, iv, cipher) = match dedup {
                     Dedup::Off => self.next(),
                     Dedup::Trust | Dedup::Verify => self.reproducible(stored),

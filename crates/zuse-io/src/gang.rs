@@ -62,6 +62,7 @@ impl Pipeline {
         let verifier = verifier(&dva0, bp.physical_birth());
         let mut last = None;
         for dva in bp.dvas() {
+            // A header may be older than the feature, and then has 512 bytes.
             for size in self.header_sizes(bp) {
                 let mut good = None;
                 let mut buf = Vec::new();
@@ -161,6 +162,7 @@ impl Pipeline {
         for m in members.iter().filter(|m| !m.is_hole()) {
             m.validate(BpLimits::default())
                 .map_err(|e| Error::corrupt(place.to_string(), e))?;
+            // A member is a range of the block's stored bytes, so it must have an address.
             if m.is_embedded() {
                 return Err(Error::corrupt(
                     place.to_string(),
@@ -169,6 +171,7 @@ impl Pipeline {
             }
             total += m.psize();
         }
+        // Before memory is taken: the sizes come from disk.
         if total != want || want > MAX_BLOCK {
             return Err(Error::contradiction(
                 place.to_string(),
@@ -280,6 +283,8 @@ impl Pipeline {
         let result = self.write_members(txg, policy, stored, slots, copies, depth, &mut made);
         if let Err(e) = result {
             for m in &made {
+                // The first error is the one to report. Space that cannot be freed is a leak, and
+                // no damage.
                 let _ = self.free(txg, m);
             }
             for dva in &header.dvas[..header.count] {
@@ -362,6 +367,7 @@ impl Pipeline {
                     for (i, dva) in a.dvas[..a.count].iter().enumerate() {
                         m.set_dva(i, *dva);
                     }
+                    // Before it is written: if that fails, the caller frees what is in the list.
                     made.push(m);
                     for dva in m.dvas() {
                         self.put(txg, &dva, piece)?;
@@ -393,6 +399,7 @@ impl Pipeline {
         let mut want = most;
         let mut got: Option<(usize, Allocation)> = None;
         while want >= least {
+            // `store_whole` has just failed for the whole block.
             let whole = known && want == most;
             let found = if whole {
                 None

@@ -164,6 +164,7 @@ impl State {
             self.open.push(rest);
         }
         let run = Arc::new(run);
+        // Moved under one lock: a reader finds the bytes open or in flight, at any time.
         self.flying.push(run.clone());
         run
     }
@@ -329,9 +330,11 @@ impl Gather {
             state = self.lock();
             if sent.is_err() {
                 state.failed = None;
+                // The error is passed on here, and must not fail the next caller as well.
                 return sent;
             }
         }
+        // Other threads may still write runs that were due before.
         while !state.flying.is_empty() {
             state = self.wait(state);
         }
@@ -357,6 +360,7 @@ impl Gather {
     ) -> Result<Option<MutexGuard<'_, State>>> {
         let mut state = self.lock();
         loop {
+            // The older bytes are on their way: newer ones must not overtake them.
             if state.flying.iter().any(|r| r.meets(vdev, start, len)) {
                 state = self.wait(state);
                 continue;
@@ -370,6 +374,7 @@ impl Gather {
             {
                 let (here, padding) = run.buffer[part].split_at_mut(bytes.len());
                 here.copy_from_slice(bytes);
+                // The block may have become shorter within its place.
                 padding.fill(0);
                 return Ok(None);
             }
@@ -404,6 +409,7 @@ impl Gather {
         let mut next = Some(run);
         while let Some(run) = next {
             drop(state);
+            // Without the lock: it waits for the device.
             let written = write(&run);
             state = self.lock();
             state.flying.retain(|r| !Arc::ptr_eq(r, &run));
@@ -411,12 +417,14 @@ impl Gather {
                 state.keep(run);
             }
             if let Err(error) = written {
+                // The thread that left this run has gone on: the next caller gets the error.
                 state.failed.get_or_insert(error);
             }
             let at = state.due.iter().position(of_this);
             next = at.map(|at| state.due.remove(at));
             self.landed.notify_all();
         }
+        // In the same lock as the last look at the due runs: none is left without a thread.
         state.busy.retain(|v| *v != vdev);
         debug_assert!(state.is_served(), "a run is due that nobody writes");
         self.landed.notify_all();

@@ -162,6 +162,7 @@ impl Pipeline {
         bp.set_fill(1);
         let found = match self.find_place(txg, policy, stored.len() as u64) {
             Ok(found) => found,
+            // The txg can still write it, in pieces.
             Err(Error::Refused { .. }) => None,
             Err(error) => return Err(error),
         };

@@ -49,6 +49,7 @@ pub fn seal_log_block(
     };
     let covered = seal_zil(block, bp.checksum()).map_err(wrong)?;
     if let Some(mac) = mac {
+        // Half of the checksum's words hold the MAC (05-zil §6).
         let [a, b, c, d] = zil_sums(block, bp.checksum()).map_err(wrong)?.computed;
         let words = [(a ^ c).to_le_bytes(), (b ^ d).to_le_bytes()].concat();
         block[WORDS_AT..MAC_AT].copy_from_slice(&words);
@@ -73,6 +74,7 @@ impl Pipeline {
     ) -> Result<Option<BlockPointer>> {
         let found = match self.allocator()?.allocate(txg, size, 1, class) {
             Ok(found) => found,
+            // A full pool is no error here: the commit then waits for the txg instead.
             Err(Error::Refused { .. }) => None,
             Err(error) => return Err(error),
         };
@@ -95,6 +97,7 @@ impl Pipeline {
             true => block.get(..covered).unwrap_or(block),
             false => block,
         };
+        // Older bytes that wait for this place must not be written over the new ones.
         self.make_way_for(&dva, bytes.len())?;
         self.vdevs().write(address_of(&dva, bp), bytes)?;
         self.note_written(bytes.len());

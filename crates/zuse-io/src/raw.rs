@@ -119,6 +119,7 @@ impl Pipeline {
         let unit = self.allocator()?.min_allocation();
         let (stored, compression) = match self.compress(&policy, unit, data, &mut scratch) {
             CompressedForm::Stored => (&scratch[..], policy.compression),
+            // An embedded pointer has no room for a MAC.
             CompressedForm::Plain | CompressedForm::Embed(_) => (data, Compression::Off),
         };
         let mut bp = BlockPointer::with_props(BpProps {
@@ -194,8 +195,10 @@ impl Pipeline {
             order: raw.order,
         });
         if bp.encrypted() {
+            // The same as at the sender: the ciphertext depends on them.
             bp.set_salt_iv(&raw.crypt.salt, &raw.crypt.iv);
         }
+        // Object sets have their MACs inside the block, and the whole checksum in the pointer.
         if is_truncated(&bp) {
             bp.set_mac(&raw.crypt.mac);
         }

@@ -108,6 +108,7 @@ impl Pipeline {
             match self.vdevs.verify_block(at, &mut buf, size, &mut check) {
                 Ok(verified) if verified.good => {
                     all.add(verified);
+                    // One good copy is kept, to repair the others.
                     good.get_or_insert_with(|| std::mem::take(&mut buf));
                 }
                 Ok(verified) => bad.push((at, verified)),
@@ -124,6 +125,8 @@ impl Pipeline {
         }
         all.good = good.is_some();
         for (at, verified) in bad {
+            // Asked right before the write: the place may have been freed since the copies were
+            // read.
             let right = good
                 .as_deref()
                 .filter(|_| !verified.stale && (check.is_live)());
@@ -150,6 +153,7 @@ impl Pipeline {
             ));
         }
         let Ok((members, size)) = self.read_header(bp, place) else {
+            // A header that was freed meanwhile is not damaged.
             let stale = !is_live();
             return Ok((
                 Verified {

@@ -44,6 +44,7 @@ fn id(fuid: u64) -> u32 {
 /// Its block count is as of the last txg. The kernel caches it, so it has to be notified of a
 /// change.
 pub(crate) fn of_object(fs: &FileSystem, ino: u64, node: &Node, znode: &Arc<Znode>) -> Attr {
+    // Before the count is read: a txg that is written in between changes it, and must be noted.
     let will_grow = znode.dnode().is_dirty();
     let attr = of_stat(fs, ino, node, &fs.getattr(znode));
     if let (true, Some(volume)) = (will_grow, node.volume()) {
@@ -58,6 +59,7 @@ pub(crate) fn of_stat(fs: &FileSystem, ino: u64, node: &Node, stat: &zuse_zpl::A
     let replaced = node.replaced.load(std::sync::atomic::Ordering::Relaxed);
     let mut nlink = u32::try_from(a.links).unwrap_or(u32::MAX);
     if stat.object == fs.root_id() && fs.shows_dot_zfs() {
+        // `.zfs` counts as a sub-directory where it is shown (03c §7).
         nlink = nlink.saturating_add(1);
     }
     let volume = node.volume().filter(|_| ino == number::ROOT);

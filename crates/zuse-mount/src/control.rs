@@ -153,6 +153,7 @@ impl Session {
             };
             if sink.add(ino, i as u64 + 1, DIRECTORY, name, attr.as_ref()) {
                 if attr.is_some() {
+                    // An entry that did not fit is not sent: its reference is taken back.
                     self.forget(ino, 1);
                 }
                 break;

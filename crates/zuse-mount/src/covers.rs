@@ -134,6 +134,8 @@ impl Covers {
     ) -> Result<Self, Errno> {
         let mut map = old.cleared();
         let mut sorted: Vec<&Child> = children.iter().filter(|c| !c.path.is_empty()).collect();
+        // Outer mount points come before those inside them, so that each step finds the cover above
+        // it.
         sorted.sort();
         let top = {
             let fs = root.enter()?;
@@ -177,6 +179,8 @@ impl Covers {
         }
         if let At::Dir(volume, dir) = at {
             let fs = volume.enter()?;
+            // Missing, unreadable or no directory: what is mounted below must be shown all the
+            // same.
             match fs.lookup(&Credentials::root(), dir, name) {
                 Ok(znode) if znode.is_dir() => {
                     let through = Cover::Through(znode.object());
@@ -196,6 +200,7 @@ impl Covers {
     fn make_up(&mut self, at: &At, name: &[u8], old: &Self) -> Arc<VirtualDir> {
         let ino = at.ino();
         let dir = match old.get(ino, name) {
+            // The kernel knows it by this number.
             Some(Cover::Virtual(dir)) if Arc::ptr_eq(&dir.volume, at.volume()) => dir.clone(),
             _ => {
                 self.made_up += 1;

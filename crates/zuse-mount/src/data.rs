@@ -42,6 +42,7 @@ impl Session {
                 self.accessed(&fs, znode);
             }
         }
+        // Outside the gate: nothing inside may wait for the kernel, and pieces hold their blocks.
         let mut slices: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         for piece in &pieces {
             match piece {
@@ -69,12 +70,14 @@ impl Session {
             append: false,
             kill_suidgid: flags.kill_suidgid,
             keep_times: flags.keep_times,
+            // The kernel's own write-back is followed by an fsync where the user asked for one.
             sync: flags.sync && !flags.cached,
         };
         let fs = volume.enter()?;
         let had_set_ids = flags.kill_suidgid && znode.attributes().mode & SET_IDS != 0;
         let written = fs.write(znode, offset, data, options).map_err(no)?;
         if had_set_ids {
+            // The kernel caches the mode, and does not know which bits were cleared.
             self.attributes_changed(ino);
         }
         if flags.keep_times {
@@ -92,6 +95,7 @@ impl Session {
                 self.notify_block_counts(volume, Some(ino));
                 Ok(())
             }
+            // Success would promise that data of a lost file is on disk.
             What::Listed(..) | What::Gone(..) => Err(Errno::STALE),
             _ => Ok(()),
         }
@@ -149,6 +153,7 @@ impl Session {
         let node = self.node(ino)?;
         let (volume, znode) = node.object()?;
         let fs = volume.enter()?;
+        // The mount allows programs as soon as one of its file systems does.
         if flags & OPEN_EXEC != 0 && !fs.props().exec {
             return Err(Errno::ACCES);
         }

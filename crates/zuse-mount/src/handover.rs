@@ -88,6 +88,7 @@ impl PoolMounts {
     /// takes too long: then serving continues as before.
     pub fn pause(&self) -> bool {
         let until = Instant::now() + NOTICES;
+        // First, while requests are still served: the kernel may need answers to take a notice.
         for server in self.servers() {
             let left = until.saturating_duration_since(Instant::now());
             if !server.wait_for_notices_for(left) {
@@ -98,6 +99,7 @@ impl PoolMounts {
             return true;
         };
         let until = Instant::now() + REQUESTS;
+        // In short attempts: a request may wait for another one that only a serving pool reads.
         while !mount_threads.workers.pause(ATTEMPT) {
             if Instant::now() >= until {
                 return false;

@@ -111,6 +111,7 @@ impl Session {
             } else {
                 (Wanted::Names, usize::MAX)
             };
+            // Prepared while the client works on this answer.
             fs.expect_listing(dir, last, wanted, some);
             self.note_work(volume);
         }
@@ -177,6 +178,7 @@ impl Session {
             let number = match cover {
                 Cover::Root(volume) => number::mount_entry(volume.root),
                 Cover::Virtual(dir) => number::mount_entry(dir.ino),
+                // It is the directory's own entry, listed at its own position.
                 Cover::Through(_) => continue,
             };
             // The directory has an entry of that name itself: it was listed at its own position.

@@ -119,6 +119,7 @@ fn run_housekeeping(housekeeping: &Mutex<Housekeeping>, wakeup: &Wakeup) {
             let mut housekeeping = housekeeping.lock();
             let sessions = housekeeping.next();
             if housekeeping.sessions.is_empty() {
+                // Under the lock: a session that is added now starts a new thread.
                 housekeeping.runs = false;
                 return;
             }
@@ -126,6 +127,7 @@ fn run_housekeeping(housekeeping: &Mutex<Housekeeping>, wakeup: &Wakeup) {
         };
         for session in &sessions {
             if visit(session, count.is_multiple_of(ATIME_TICKS)) {
+                // It is visited again, although no request came.
                 session.was_used.store(true, SeqCst);
             }
         }
@@ -142,6 +144,7 @@ fn visit(session: &Session, writes_atimes: bool) -> bool {
     let mut left = false;
     for volume in volumes {
         session.notify_block_counts(&volume, None);
+        // Their counts are known only when a later txg is written.
         left |= !volume.growing.lock().is_empty();
         let Ok(fs) = volume.enter() else { continue };
         if fs.is_read_only() {

@@ -26,6 +26,7 @@ impl Session {
         if matches!(name, b"." | b"..") {
             return self.by_number(parent, name == b"..");
         }
+        // Covers come first: as under a mount, the directory's own entry of that name is hidden.
         match self.cover(parent, name) {
             Some(Cover::Root(volume)) => return self.give_root(&volume),
             Some(Cover::Virtual(dir)) => return self.give_virtual(&dir),
@@ -61,6 +62,7 @@ impl Session {
                 let (volume, znode) = node.object().map_err(|_| Errno::STALE)?;
                 (volume.clone(), znode.clone())
             }
+            // The kernel has forgotten it, but an NFS client has not.
             Err(_) => {
                 let volume = self.volume_at(number::slot(ino)).ok_or(Errno::STALE)?;
                 let znode = volume
@@ -87,6 +89,7 @@ impl Session {
     ) -> Answer<Attr> {
         let node = self.node(parent)?;
         let (volume, dir) = object(&node)?;
+        // A mount point has the name, even if the directory itself lacks it.
         if self.cover(parent, name).is_some() {
             return Err(Errno::EXIST);
         }
@@ -144,6 +147,7 @@ impl Session {
     pub fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Answer<()> {
         let node = self.node(parent)?;
         let (volume, dir) = object(&node)?;
+        // What is shown there is a directory, whatever the entry below it is.
         if self.cover(parent, name).is_some() {
             return Err(Errno::ISDIR);
         }
@@ -183,6 +187,7 @@ impl Session {
         }
         let (volume, from_dir) = object(&from)?;
         let (to_volume, to_dir) = object(&to)?;
+        // As between separate mounts: rename(2) cannot leave its file system.
         if !Arc::ptr_eq(volume, to_volume) {
             return Err(Errno::XDEV);
         }

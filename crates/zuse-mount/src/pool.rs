@@ -335,6 +335,7 @@ impl PoolMounts {
             let below = server.children().into_iter();
             let below = below.filter(|c| server.path_of(c).is_some_and(|p| p.starts_with(&at)));
             for child in below {
+                // The kernel does not know this mount, so no unmount writes its dirty pages.
                 server.write_back(&child);
                 self.unmounted.lock().insert(child);
             }
@@ -382,12 +383,14 @@ impl PoolMounts {
             done.map_err(|e| busy(&e))?;
         }
         if !force {
+            // A copy in another mount namespace would keep the pool open.
             let messages = server.cut_copies().map_err(|e| busy(&e))?;
             self.messages.lock().extend(messages);
         }
         let done = if !force || server.is_over() {
             server.finish().map_err(|e| busy(&e))
         } else {
+            // A detached mount ends with its last user. The pool must not wait for that.
             server.release_file_systems();
             Ok(())
         };
@@ -552,6 +555,7 @@ impl Mounts for PoolMounts {
     fn before_destroy(&self, dataset: &str, busy: BusyMount) -> Result<()> {
         if let Some((head, name)) = dataset.split_once('@') {
             for server in self.servers() {
+                // Requests inside would read blocks that the destruction frees.
                 server.snapshot_going(head, name.as_bytes());
             }
         }

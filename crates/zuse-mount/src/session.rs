@@ -140,6 +140,7 @@ impl Session {
     /// The kernel has ended the session: it knows nothing any more.
     pub fn end(&self) {
         self.over.store(true, Relaxed);
+        // No forget follows the end of a session: the holds would stay for ever.
         self.table.clear();
         if let Some(wakeup) = self.wakeup.get() {
             wakeup.wake();
@@ -148,6 +149,7 @@ impl Session {
 
     /// Notes a request or change: there may be housekeeping to do.
     pub fn note_use(&self) {
+        // Each request comes here, so the flag is only written if it changes.
         if self.was_used.load(Relaxed) {
             return;
         }
@@ -187,6 +189,8 @@ impl Session {
             let fs = volume.enter()?;
             let znode = fs.znode(listed.object).map_err(|error| {
                 let errno = no(error);
+                // An open handle to a file that was removed: clients expect ESTALE, not a missing
+                // name.
                 if errno == Errno::NOENT {
                     Errno::STALE
                 } else {
@@ -292,6 +296,7 @@ impl Session {
                 Some(What::Listed(_, listed)) => fs.znode(listed.object).ok(),
                 _ => None,
             };
+            // Its count is not final before its txg is written: it stays in the list.
             if znode.as_ref().is_some_and(|z| z.dnode().is_dirty()) {
                 continue;
             }
@@ -307,6 +312,7 @@ impl Session {
 
     /// Takes references back.
     pub fn forget(&self, ino: u64, n: u64) {
+        // The kernel holds the root for the whole session.
         if ino == number::ROOT {
             return;
         }
@@ -348,6 +354,7 @@ impl Session {
             let Ok(fs) = volume.enter() else { continue };
             while fs.prefetch_listing() {
                 if is_over() {
+                    // A request has come: the rest is done after it.
                     self.note_work(&volume);
                     break;
                 }

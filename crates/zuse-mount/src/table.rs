@@ -281,6 +281,7 @@ impl Table {
     pub fn get(&self, ino: u64) -> Result<Arc<Node>, Errno> {
         let shard = self.read(ino);
         let node = shard.nodes.get(&ino).ok_or(Errno::STALE)?;
+        // Read first: writing each time would move the cache line between the cores.
         if !node.used.load(Relaxed) {
             node.used.store(true, Relaxed);
         }
@@ -296,6 +297,7 @@ impl Table {
             return node.clone();
         }
         let mut shard = self.write(ino);
+        // Another thread may have entered it since the look with the shared lock.
         let there = shard.nodes.get(&ino).cloned();
         if let Some(node) = &there
             && node.is_same(&what)
@@ -314,6 +316,7 @@ impl Table {
         let node = Node::new(what, lookups + 1, replaced, writers);
         let old = shard.put(ino, node.clone(), self.may_hold);
         drop(shard);
+        // Without the lock: the last holder of an object does work when it is dropped.
         drop((there, old));
         node
     }
@@ -349,6 +352,7 @@ impl Table {
         let left = known.saturating_sub(n);
         node.lookups.store(left, Relaxed);
         if left == 0 {
+            // Returned, not dropped here: that could be the last hold on an unlinked object.
             shard.nodes.remove(&ino)
         } else {
             None
@@ -426,6 +430,7 @@ impl Table {
                 let listed = node.with(What::Listed(volume.clone(), listed));
                 dropped.push(std::mem::replace(node, listed));
             }
+            // None of them holds its object any more.
             shard.held.clear();
             drop(shard);
         }
@@ -438,6 +443,7 @@ impl Table {
     /// Those of `visit`.
     pub fn each<E>(&self, visit: &mut dyn FnMut(u64, &Node) -> Result<(), E>) -> Result<(), E> {
         for shard in &self.shards {
+            // Copied: the visitor sends to a socket, which may block.
             let some: Vec<(u64, Arc<Node>)> = {
                 let shard = shard.read();
                 let nodes = shard.nodes.iter();

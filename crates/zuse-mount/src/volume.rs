@@ -34,6 +34,7 @@ struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // The last volume with this slot is gone, so the kernel knows none of its inodes.
         self.slots.used.lock().remove(&self.number);
     }
 }
@@ -178,12 +179,14 @@ impl Volume {
         is_root: bool,
         is_snapshot: bool,
     ) -> Arc<Self> {
+        // The housekeeping thread frees them, so that requests rarely do.
         fs.set_orphan_limit(MAY_WAIT);
         let facts = Facts {
             has_aliases: fs.has_aliases(),
             told_under: (fs.props().posix_acl, fs.shows_dot_zfs()),
             root_object: fs.root_id(),
         };
+        // It stays set: the kernel may have cached names of a file system that is gone.
         own.slots.any_aliases.fetch_or(facts.has_aliases, Relaxed);
         Self::with(own, facts, name, Some(fs), (is_root, is_snapshot))
     }

@@ -23,6 +23,7 @@ impl FileSystem {
         };
         let a = znode.attributes();
         if want & MAY_WRITE != 0 {
+            // Writing to a device or pipe does not change the file system.
             if matches!(a.kind(), mode::REGULAR | mode::DIRECTORY | mode::SYMLINK) {
                 self.check_writable()?;
             }
@@ -31,6 +32,7 @@ impl FileSystem {
             }
         }
         if who.privileged {
+            // Even root may execute only what some class may execute.
             let nobody_executes = want & MAY_EXEC != 0 && !a.is_dir() && a.mode & 0o111 == 0;
             return if nobody_executes {
                 refuse(Errno::ACCES, "not executable")
@@ -53,6 +55,7 @@ impl FileSystem {
             return Ok(());
         }
         let a = znode.attributes();
+        // The fast path for path look-ups: every caller may search (03c §8).
         if want == MAY_EXEC && a.flags & flags::NO_EXECS_DENIED != 0 && a.is_dir() {
             return Ok(());
         }

@@ -46,6 +46,7 @@ impl Ahead {
     pub fn visit(&self, dir: ObjectId) -> Vec<u64> {
         let mut expected = self.0.lock();
         let Expected { dirs, right } = &mut *expected;
+        // Not expected, so the client does not walk the tree in this order.
         let Some(at) = dirs.iter().position(|c| c.0 == dir.0) else {
             *right = 0;
             return Vec::new();

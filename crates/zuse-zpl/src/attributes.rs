@@ -177,6 +177,7 @@ fn word(b: &[u8], at: usize) -> Option<u64> {
 fn canonical(b: &[u8], at: usize) -> Option<Attributes> {
     let words = b.get(at..at + CANONICAL_WORDS * 8)?.as_chunks::<8>().0;
     let word = |i: usize| words.get(i).map_or(0, |w| u64::from_le_bytes(*w));
+    // Nanoseconds come from disk: FUSE takes no more than a second of them.
     let time = |i: usize| Timestamp::new(word(i) as i64, word(i + 1).min(999_999_999) as u32);
     Some(Attributes {
         mode: word(0) as u32,
@@ -436,6 +437,8 @@ impl AttributeStore {
                     .and_then(|i| i.try_into().ok())
                     .map(u16::from_le_bytes)
             });
+            // The upper bits are the header's size: one of 8 bytes has a single variable length
+            // (03b-sa).
             if let Some(info) = info.filter(|i| i >> 10 == 1) {
                 let _ = shape.set(info);
             }
@@ -510,6 +513,7 @@ impl AttributeStore {
             if out.len() + target.len() <= 320 {
                 out.extend_from_slice(target);
             } else {
+                // Old links that do not fit their znode are file data (03b-sa §6).
                 let size = target.len().next_multiple_of(512).max(512);
                 dnode.set_block_size(tx, size as u32)?;
                 dnode.write_at(tx, 0, target)?;

@@ -377,6 +377,7 @@ impl FileSystem {
         };
         let mut gid = gid;
         if let Some(logged) = &new.logged {
+            // Replay inherits nothing: the record has what was inherited then.
             (mode, gid) = (new.mode, logged.gid);
         }
         let acl = TrivialAcl::of(mode);
@@ -474,6 +475,7 @@ impl FileSystem {
             allocate(&spec)?
         };
         if let Err(error) = self.store.write_new(tx, &dnode, &attrs, &acl, new.target) {
+            // In the same transaction: no txg has an unreachable object.
             self.objset.free(tx, dnode.object())?;
             return Err(error);
         }

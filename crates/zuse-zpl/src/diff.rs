@@ -96,6 +96,7 @@ impl<'a> Side<'a> {
         })?;
         let all = Arc::new(all);
         if self.kept + all.len() > NAMES_MAX {
+            // All of them: which directories come next is unknown, and reading one again is cheap.
             self.names.clear();
             self.kept = 0;
         }
@@ -109,6 +110,7 @@ impl<'a> Side<'a> {
         let mut parts = Vec::new();
         let (mut at, mut parent) = (object, of.parent);
         while at != self.fs.root_id() {
+            // Parents come from disk, and could form a circle.
             if parts.len() > 4096 {
                 return Ok(None);
             }
@@ -160,10 +162,12 @@ fn of_object(before: &mut Side<'_>, after: &mut Side<'_>, object: ObjectId) -> R
         (None, None) => Vec::new(),
         (None, Some(a)) => vec![change(ChangeKind::Added, &a, after.path(object, &a)?)],
         (Some(a), None) => vec![change(ChangeKind::Removed, &a, before.path(object, &a)?)],
+        // The number was reused: these are two objects.
         (Some(a), Some(b)) if a.generation != b.generation || a.kind() != b.kind() => vec![
             change(ChangeKind::Removed, &a, before.path(object, &a)?),
             change(ChangeKind::Added, &b, after.path(object, &b)?),
         ],
+        // Nothing that a user has changed: at most its access time.
         (Some(a), Some(b)) if a.ctime == b.ctime => Vec::new(),
         (Some(a), Some(b)) => {
             let (from, to) = (before.path(object, &a)?, after.path(object, &b)?);

@@ -271,6 +271,7 @@ impl FileSystem {
             }
         }
         if !gave {
+            // Only when nothing was found: the client has got all good names by then.
             dir.check_listed()?;
         }
         Ok(true)

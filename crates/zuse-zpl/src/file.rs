@@ -73,6 +73,8 @@ impl FileSystem {
     ) -> Result<u64> {
         check_file(znode)?;
         let end = offset.saturating_add(len);
+        // Until the slices are taken: size and blocks of a concurrent write or truncation stay
+        // together.
         let _range = znode.content.read(offset, end);
         let (size, fl) = {
             let state = znode.read();
@@ -128,17 +130,20 @@ impl FileSystem {
         // Locks the whole file if its end or its block size may change, otherwise just the range.
         let range = loop {
             let size = znode.size();
+            // With one block the block size may grow, which rewrites block 0 (03c §5).
             let whole = options.append || offset + len > size || znode.dnode().max_block() == 0;
             let range = if whole {
                 znode.content.write(0, u64::MAX)
             } else {
                 znode.content.write(offset, offset + len)
             };
+            // A truncation may have shortened the file while this waited for its range.
             if whole || offset + len <= znode.size() {
                 break range;
             }
             drop(range);
         };
+        // Only now: the end stays where it is while the whole file is locked.
         if options.append {
             offset = znode.size();
             if fits(offset).is_none() {
@@ -157,6 +162,7 @@ impl FileSystem {
         }
         drop(range);
         if options.kill_suidgid {
+            // Without the range: it takes `xattrs` and a transaction of its own.
             self.drop_capabilities(znode)?;
         }
         if options.sync {
@@ -193,14 +199,17 @@ impl FileSystem {
         };
         let (first, last) = (offset / block, (end - 1) / block);
         if new_block == dnode.block_size() {
+            // Blocks between the two are written whole, so that their old content is not needed.
             for blkid in [first, last] {
                 if partial(blkid) {
                     dnode.with_block(blkid, |_| ())?;
                 }
             }
+        // A new block size copies the only block.
         } else if size > 0 {
             dnode.with_block(0, |_| ())?;
         }
+        // Before the transaction: the first check of a limit may count the whole dataset.
         self.check_space_quota(&znode.attributes())?;
         let tx = self.begin(estimate::write(
             offset,
@@ -208,12 +217,14 @@ impl FileSystem {
             block,
             znode.ends_dirty(offset),
         ))?;
+        // In the same transaction as the data: only a file of one block may change its size.
         if new_block != dnode.block_size() {
             dnode.set_block_size(&tx, new_block)?;
         }
         put_bytes(&tx, dnode, (block, size), offset, data)?;
         znode.note_end(end, tx.txg());
         let links = self.content_changed(&tx, znode, size.max(end), options)?;
+        // An unlinked file needs no record: after a crash it is freed.
         if links != 0 {
             let follows = options.sync || self.is_sync_always();
             self.note_write(&tx, dnode, offset, data, follows);
@@ -248,6 +259,7 @@ impl FileSystem {
         } else {
             a.flags
         };
+        // The rule for a truncation to nothing (03c §2).
         let new = if size == 0 { new & !flags::SPARSE } else { new };
         if new != a.flags {
             a.flags = new;
@@ -258,6 +270,8 @@ impl FileSystem {
             if mode != a.mode {
                 a.mode = mode;
                 fields |= field::MODE;
+                // Replay writes without clearing set-id bits, so the new mode has a record of its
+                // own.
                 self.note_attributes(tx, znode.object(), a, Logged::MODE);
             }
         }
@@ -321,7 +335,10 @@ impl FileSystem {
         let dnode = znode.dnode();
         let old = znode.size();
         if size < old {
+            // The rest of the last block becomes zeros (03c §5), in a transaction that must not
+            // wait for a disk.
             self.read_partial(znode, size)?;
+            // Shrinking must work on a full dataset.
             let tx = self.begin_freeing(estimate::write(
                 size,
                 1,
@@ -341,6 +358,7 @@ impl FileSystem {
             size,
             props.record_size,
         );
+        // Extending without a write follows the same rule of block sizes (03c §5).
         if block != dnode.block_size() && old > 0 {
             dnode.with_block(0, |_| ())?;
         }
@@ -388,6 +406,8 @@ impl FileSystem {
         };
         match how {
             0 | KEEP_SIZE => {
+                // A copy-on-write write needs new space each time, so this is only a hint at what
+                // fits.
                 if len > self.backing.space().available {
                     return refuse(Errno::NOSPC, "the range");
                 }
@@ -409,6 +429,7 @@ impl FileSystem {
                         self.read_partial(znode, stop)?;
                         let block = u64::from(znode.dnode().block_size());
                         let tx = self.begin_freeing(estimate::write(0, 2 * block, block, false))?;
+                        // Up to the end of the file blocks beyond its size go as well.
                         let len = if stop == size {
                             u64::MAX - offset
                         } else {
@@ -488,6 +509,7 @@ impl FileSystem {
                 Err(error) => return Err(error),
             };
             if data > at {
+                // Holes stay holes, whatever the target had there.
                 let hole = data - at;
                 let end = to_at + done + hole;
                 self.fallocate(to, 3, to_at + done, hole)?;
@@ -497,6 +519,7 @@ impl FileSystem {
                 done += hole;
                 continue;
             }
+            // No lock is held here: each step locks both files in its own order.
             let cloned = self.clone_range((from, at), (to, to_at + done), len - done)?;
             if cloned > 0 {
                 done += cloned;
@@ -505,6 +528,7 @@ impl FileSystem {
             let hole = self.seek(from, at, Whence::Hole)?;
             let want = (hole - at).min(len - done).min(buf.len() as u64) as usize;
             let got = self.read(from, at, &mut buf[..want])?;
+            // The source was truncated meanwhile.
             if got == 0 {
                 break;
             }
@@ -531,6 +555,7 @@ impl FileSystem {
         }
         // Old links that do not fit their znode.
         let size = znode.size();
+        // A damaged size must not decide how much memory is taken.
         if size > 65_536 {
             return Err(zuse_base::Error::corrupt(
                 znode.dnode().place(),

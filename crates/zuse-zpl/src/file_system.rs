@@ -205,8 +205,11 @@ impl FileSystem {
         if !root.is_dir() {
             return Err(Error::corrupt(fs.place(), "the root is not a directory"));
         }
+        // Held as long as it is open: each path begins there.
         *fs.root_znode.lock() = Some(root);
         let in_use = fs.backing.unlinked_in_use();
+        // The previous process of the mount has them open still. They are freed after they were
+        // taken over.
         if in_use.is_some() {
             fs.keep_unlinked_objects();
         }
@@ -281,10 +284,12 @@ impl FileSystem {
             return Ok(there);
         }
         let dnode = self.objset.dnode(object)?;
+        // Without I/O if possible: only then may the map stay locked meanwhile.
         if let Some(znode) = self.cache.enter(&dnode, || self.store.load_now(&dnode))? {
             return Ok(znode);
         }
         match self.cache.enter_slowly(&dnode, || self.store.load(&dnode)) {
+            // Freed while it was read: attributes of a free object need not parse.
             Err(_) if !dnode.exists() => refuse(Errno::NOENT, "the object was freed"),
             other => other,
         }
@@ -371,6 +376,7 @@ impl FileSystem {
             } else {
                 now.secs != a.atime.secs || now.nanos / 1_000_000 != a.atime.nanos / 1_000_000
             };
+            // A pending time holds its object. An unlinked one could never be freed.
             if !wanted || a.links == 0 {
                 return false;
             }
@@ -418,7 +424,9 @@ impl FileSystem {
             return Ok(());
         }
         let tx = self.begin(estimate::DNODE.saturating_mul(some as u64))?;
+        // Counted before they leave the list: a prepared listing may hold their old times.
         self.changes.another();
+        // Taken after the transaction has begun: if it cannot begin, they stay pending.
         let waiting: Vec<Arc<Znode>> = {
             let mut pending = self.pending_atimes.lock();
             let first: Vec<u64> = pending.keys().copied().take(some).collect();
@@ -450,6 +458,7 @@ impl FileSystem {
             return Ok(());
         }
         self.refresh_features();
+        // Both before the txg is chosen, because their changes belong to it.
         self.write_atimes()?;
         self.reap()?;
         self.backing.wait_synced(self.backing.open_txg())

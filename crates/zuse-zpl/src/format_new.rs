@@ -83,6 +83,7 @@ pub fn format(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) -> Result<
         tx,
         &plain,
     )?;
+    // In the order of OpenZFS's slots (03c §1.3).
     master.add_u64(tx, b"normalization", options.normalization)?;
     master.add_u64(
         tx,
@@ -166,6 +167,7 @@ fn attributes_of_root(
 
 /// Marks the object set as one with space accounting by owner.
 fn set_accounting(objset: &Arc<Objset>, tx: &Tx, options: &FormatOptions) {
+    // A new file system has no object that was not counted, so its counts are complete.
     let mut os_flags = objset.flags();
     if options.version >= 4 {
         os_flags |= OBJSET_USER_ACCOUNTING;
@@ -201,6 +203,7 @@ pub fn upgrade(objset: &Arc<Objset>, tx: &Tx, version: u64) -> Result<()> {
         let why = format!("Can not downgrade; already at version {now}");
         return Err(Error::refused(Errno::INVAL, why));
     }
+    // First: an error must not leave version 5 without its tables.
     if version >= 5 && master.lookup_u64(b"SA_ATTRS")?.is_none() {
         let (object, _) = SaTable::create(objset, tx)?;
         master.add_u64(tx, b"SA_ATTRS", object.0)?;

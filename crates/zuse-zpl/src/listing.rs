@@ -207,6 +207,7 @@ impl FileSystem {
         let Some(dir) = request.dir.upgrade() else {
             return true;
         };
+        // Before anything is read: a change that ends later makes the batch invalid.
         let changes = self.changes.so_far();
         let mut batch = Batch::default();
         if batch.list(&dir, request.from, request.some).is_err() {
@@ -216,6 +217,8 @@ impl FileSystem {
             self.fetch(&mut batch, request.wanted, dir.size());
             for known in &mut batch.known {
                 if matches!(known, Known::Object(_)) {
+                    // A hold would keep an object alive that loses its last name before the batch
+                    // is used.
                     *known = Known::InMemory;
                 }
             }
@@ -245,6 +248,7 @@ impl FileSystem {
         }
         let mut order: Vec<usize> = (0..batch.entries.len()).collect();
         let number = |i: usize| dirent::object(batch.entries[i].0).0;
+        // Neighbouring numbers share dnode blocks: each is read once.
         order.sort_unstable_by_key(|&i| number(i));
         let objects = order.iter().map(|&i| ObjectId(number(i)));
         let mut peek = match wanted {

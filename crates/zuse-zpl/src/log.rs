@@ -79,6 +79,7 @@ impl FileSystem {
     pub(crate) fn note_hidden(&self, tx: &Tx, before: &[Body<'_>], file: &Dnode, value: &[u8]) {
         let Some(log) = self.log() else { return };
         let mut intents: Vec<Intent> = before.iter().map(of_name).collect();
+        // It does not fit one record: a commit has to wait for the txg.
         if value.len() > VALUE_MAX {
             log.unlogged(tx);
             return;
@@ -106,6 +107,7 @@ impl FileSystem {
 
     /// Notes a change of an object that has this many names.
     pub(crate) fn note_object(&self, tx: &Tx, object: ObjectId, links: u64, body: &Body<'_>) {
+        // The unlinked set is emptied before the replay: a record would not find its object.
         if links != 0 {
             self.note(tx, Order::Object(object), body);
         }
@@ -281,6 +283,7 @@ impl FileSystem {
             return log.commit(Some(znode.object()));
         }
         let txg = znode.dnode().changed_in();
+        // With `sync=disabled` nothing is promised, so nothing is waited for.
         let promised =
             self.log.get().is_none() || self.objset.settings().sync != SyncMode::Disabled;
         if txg <= self.backing.synced_txg() || !promised {
@@ -386,6 +389,7 @@ impl IntentData for FileSystem {
             Err(e) if e.is(Errno::NOENT) => return Ok(None),
             other => other?,
         };
+        // None for an unlinked file: its records need not become durable.
         let links = znode.read().attrs.links;
         Ok((znode.is_file() && links != 0).then(|| znode.size()))
     }

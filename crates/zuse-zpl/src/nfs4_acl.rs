@@ -64,6 +64,7 @@ impl FileSystem {
         let outside;
         let bytes = match area {
             Area::Inside(bytes) => bytes,
+            // The length comes from disk, and decides how much memory is taken.
             Area::Object(object, len) if len <= OUTSIDE_MAX => {
                 let mut buf = vec![0; len];
                 self.objset.dnode(ObjectId(object))?.read_at(0, &mut buf)?;
@@ -96,6 +97,7 @@ impl FileSystem {
         };
         let acl = parse(logged.entries, logged.order)
             .map_err(|what| Error::corrupt(znode.dnode().place(), what))?;
+        // The record comes from disk: entries and count must agree.
         if acl.count() != logged.count {
             return Err(Error::corrupt(
                 znode.dnode().place(),
@@ -124,6 +126,8 @@ impl FileSystem {
         }
         // The ACL flags in the record: protected, defaulted, inherited.
         a.flags = a.flags & !ACL_FLAGS | logged.flags & ACL_FLAGS;
+        // Before the attributes: for a legacy znode it may fail, and the mode must follow from the
+        // ACL.
         self.put_acl(tx, znode, &acl)?;
         self.store.store(tx, znode.dnode(), &state.attrs, fields)
     }
@@ -159,6 +163,7 @@ impl FileSystem {
         };
         let area = new_legacy_area(acl.count(), &bytes, old, object);
         self.store.store_legacy_area(tx, dnode, &area)?;
+        // Only now: until the area was replaced, the znode led to it.
         if before != 0 {
             self.objset.free(tx, ObjectId(before))?;
         }

@@ -176,6 +176,8 @@ impl PosixAcl {
     pub fn permits(&self, who: &Credentials, uid: u64, gid: u64, want: u32) -> bool {
         let mask = self.permissions(MASK).unwrap_or(7);
         let has = |p: u32| p & want == want;
+        // The first class that the caller belongs to decides, even if it grants less than the
+        // others.
         if uid == u64::from(who.uid) {
             return has(self.permissions(OWNER).unwrap_or(0));
         }
@@ -186,6 +188,7 @@ impl PosixAcl {
         {
             return has(u32::from(e.permissions) & mask);
         }
+        // Any of the caller's groups may grant it. Only without a group does "other" apply.
         let mut in_group = false;
         for e in &self.entries {
             let mine = match e.tag {

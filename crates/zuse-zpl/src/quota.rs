@@ -228,9 +228,11 @@ impl FileSystem {
         }
         let one = &self.quotas.counting;
         let _one = one.lock();
+        // Another thread may have counted while this one waited.
         if !self.is_uncounted() {
             return Ok(());
         }
+        // First: sums of an interrupted count would be added to.
         self.forget_counts()?;
         let features = self.features();
         let projects = features.project_quota && self.version() >= 5;
@@ -241,12 +243,15 @@ impl FileSystem {
                 0
             }
             | if projects { OBJSET_PROJECT_QUOTA } else { 0 };
+        // Before the objects are rewritten: a change of another thread meanwhile is counted, too.
         self.objset.count_as(flags);
         let done = self.touch_all().and_then(|()| {
+            // Only now, when all is on disk: the flags say that every object is counted.
             let tx = self.begin_freeing(0)?;
             self.objset.set_flags(&tx, self.objset.flags() | flags);
             Ok(())
         });
+        // Also after a failure: without the flags on disk nothing counts as complete.
         self.objset.count_as(0);
         done
     }
@@ -302,6 +307,7 @@ impl FileSystem {
             let tx = self.begin_freeing(some.len() as u64 * 1024)?;
             for object in some {
                 match self.objset.dnode(object).and_then(|d| d.touch(&tx)) {
+                    // A free object needs no count, and a damaged one cannot have one.
                     Err(e) if !e.is(Errno::NOENT) && !matches!(e, Error::Corrupt { .. }) => {
                         return Err(e);
                     }
@@ -418,6 +424,7 @@ impl FileSystem {
         };
         self.count_owners()?;
         match self.usage(owner, kind, id) {
+            // Reaching the limit is over it (03c §6).
             Ok(used) if used >= limit => Err(Error::refused(
                 Errno::DQUOT,
                 format!("the quota of {owner:?} {id}"),
@@ -452,6 +459,7 @@ impl FileSystem {
         } else {
             u64::from(who.gid)
         };
+        // As attributes_of_new decides it.
         let inherits = parent.flags & flags::PROJINHERIT != 0
             && matches!(mode & mode::TYPE, mode::REGULAR | mode::DIRECTORY);
         let projid = if inherits { parent.projid } else { 0 };

@@ -173,18 +173,22 @@ impl FileSystem {
         bodies: &[Body<'_>],
     ) -> Result<()> {
         let object = znode.object();
+        // Before the state is locked: this may read the spill block, and locks the state itself.
         let xattr = self.attribute_space_of(&znode)?;
         let (last, size) = {
             let state = znode.read();
             let a = &state.attrs;
+            // A directory has one name only. Its link count tells its sub-directories (03c §3).
             (znode.is_dir() || a.links <= 1, a.size)
         };
         if last {
+            // The list of pending access times holds the object, so it would not be alone.
             self.forget_access(&znode);
             // A mount releases its holds, so that the object can be freed in this very transaction.
             self.notify_unlink_observers(&znode);
         }
         let block = u64::from(znode.dnode().block_size()).max(1);
+        // An attribute directory or an external ACL takes further frees: [`Self::reap`] does those.
         let small = (znode.is_dir() || size / block < FREE_AT_ONCE)
             && xattr == 0
             && self.store.external_acl(znode.dnode()) == 0;
@@ -258,6 +262,7 @@ impl FileSystem {
     /// It could not be freed now; it stays in the unlinked set.
     pub fn release(&self, znode: Arc<Znode>) -> Result<()> {
         let last = znode.read().attrs.links == 0;
+        // Its drop queues the object if this was the last holder.
         drop(znode);
         if last { self.reap() } else { Ok(()) }
     }
@@ -445,6 +450,8 @@ impl FileSystem {
                 state.attrs.links = 0;
                 self.store
                     .store(&tx, space.dnode(), &state.attrs, field::LINKS)?;
+                // In the transaction that frees the owner: after a crash one of the two is still
+                // found (03c §4).
                 self.unlinked_set()?.add_int(&tx, xattr, xattr)?;
                 waiting.push((ObjectId(xattr), Some(space.generation())));
             }
@@ -464,6 +471,7 @@ impl FileSystem {
         if names.is_empty() {
             return Ok(false);
         }
+        // Below its files on the stack: the directory is visited again after all of them are freed.
         waiting.push((dir.object(), Some(dir.generation())));
         for name in names {
             let Some((object, _)) = self.find(dir, &name)? else {
@@ -474,6 +482,7 @@ impl FileSystem {
             let tx = self.begin_freeing(estimate::REMOVE)?;
             let now = self.now();
             dir.entries()?.remove(&tx, &name)?;
+            // No record: the owner is unlinked, and so its hidden files are not in the log.
             self.drop_link(&tx, file, now, &[])?;
             drop(tx);
             waiting.push((object, Some(generation)));
@@ -489,6 +498,8 @@ impl FileSystem {
             if last < FREE_AT_ONCE {
                 return Ok(());
             }
+            // From the end: after a crash between two steps the file is only shorter, and still in
+            // the set.
             let first = (last + 1).saturating_sub(FREE_AT_ONCE);
             let tx = self.begin_freeing(estimate::DNODE + FREE_AT_ONCE * 128)?;
             dnode.free_blocks(&tx, first, u64::MAX)?;

@@ -227,11 +227,13 @@ impl FileSystem {
     ) -> Result<bool> {
         let same_dir = Arc::ptr_eq(from.dir, to.dir);
         if let Some(target) = target {
+            // Linux refuses this even if both names lead to one object.
             if how.no_replace {
                 return refuse(Errno::EXIST, "the new name");
             }
             if Arc::ptr_eq(target, source) {
                 // Two links of one object, or a change of case only.
+                // With several links these may be two entries. POSIX leaves both as they are.
                 let one_name = source.is_dir() || source.read().attrs.links == 1;
                 if same_dir && self.normflags != 0 && from.name != to.name && one_name {
                     self.respell(from, to, source)?;
@@ -275,6 +277,7 @@ impl FileSystem {
         self.set_entry(tx, from, Some(source), target)?;
         let delta = is_dir - i64::from(target.is_dir());
         let (from_delta, to_delta) = if same_dir { (0, 0) } else { (-delta, delta) };
+        // Neither directory loses an entry, but each may lose or gain a sub-directory's link.
         self.change_dir(tx, from.dir, 0, from_delta, now)?;
         if !same_dir {
             self.change_dir(tx, to.dir, 0, to_delta, now)?;
@@ -328,8 +331,10 @@ impl FileSystem {
         now: Timestamp,
     ) -> Result<()> {
         let same_dir = Arc::ptr_eq(from.dir, to.dir);
+        // A whiteout has the old name, so its directory loses no entry.
         let gone = -i64::from(!how.whiteout);
         let came = i64::from(target.is_none());
+        // The replaced directory's `..` was a link of its parent.
         let replaced_dir = -i64::from(target.is_some_and(|t| t.is_dir()));
         if same_dir {
             self.change_dir(tx, from.dir, gone + came, replaced_dir, now)?;
@@ -350,6 +355,7 @@ impl FileSystem {
         target: Option<&Arc<Znode>>,
         how: RenameFlags,
     ) -> Result<()> {
+        // A move takes the name away: sticky bit and flags forbid it as they forbid a removal.
         self.check_removal(who, from.dir, source)?;
         if let Some(target) = target {
             self.check_removal(who, to.dir, target)?;
@@ -375,6 +381,8 @@ impl FileSystem {
             self.check_not_inside(to.dir, source)?;
         }
         if let (true, Some(target)) = (how.exchange, target) {
+            // An exchange also moves the target into the other directory: the same rules apply
+            // there.
             if f.flags & flags::PROJINHERIT != 0 && f.projid != target.attributes().projid {
                 return refuse(Errno::XDEV, "the directory belongs to another project");
             }
@@ -441,6 +449,7 @@ impl FileSystem {
         let a = &mut state.attrs;
         a.parent = dir.object().0;
         a.ctime = now;
+        // A rename counts as a change of the object (03c §2).
         if self.version >= 3 {
             a.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
         }

@@ -159,6 +159,7 @@ impl FileSystem {
         let dir = self.znode(ObjectId(new.dir))?;
         let entries = dir.entries()?;
         let hidden = dir.attributes().flags & flags::XATTR != 0;
+        // Names of hidden files are those of attributes, which may contain a slash.
         if !hidden {
             name::check(new.name)?;
         }
@@ -176,6 +177,7 @@ impl FileSystem {
             target: (mode & mode::TYPE == mode::SYMLINK).then_some(new.target),
             logged: Some(logged(new, in_memory)),
         };
+        // The operation had its space before the crash: a full dataset must not refuse it now.
         let tx = self.begin_freeing(estimate::CREATE)?;
         let who = Credentials::root();
         let parent = dir.attributes();
@@ -183,6 +185,7 @@ impl FileSystem {
             self.make_object(&tx, &parent, dir.object(), &who, mode, &object, new.time)?;
         let value = dirent::pack(dnode.object(), attrs.mode, self.version);
         if let Err(error) = entries.add_u64(&tx, new.name, value) {
+            // In the same transaction: no txg has an object without a name.
             self.objset.free(&tx, dnode.object())?;
             return Err(error);
         }
@@ -267,6 +270,7 @@ impl FileSystem {
             0
         };
         for blkid in [first, (last - 1) / u64::from(block.max(1))] {
+            // Read before the transaction, which must not wait for a disk.
             if size > 0 {
                 dnode.with_block(blkid, |_| ())?;
             }
@@ -292,11 +296,13 @@ impl FileSystem {
     ) -> Result<()> {
         let size = bp.lsize().max(1);
         let end = offset.saturating_add(length);
+        // A record shorter than its block stands for the whole block (05-zil §8.7).
         let start = if length < size {
             offset / size * size
         } else {
             offset
         };
+        // A block of zeros is logged as a hole that has its size (05-zil §8.7).
         if bp.kind() == BpKind::Hole {
             return self.rewrite_hole(znode, start, size.max(length), end);
         }
@@ -388,6 +394,7 @@ impl FileSystem {
             ));
         }
         let size = znode.size();
+        // The three cases of the chapter (05-zil §8.7).
         if offset > size {
             self.resize(znode, end, false)
         } else if length == 0 {
@@ -438,6 +445,7 @@ impl FileSystem {
                     "the intent log sets the size of something that is no file",
                 ));
             }
+            // Before the times: a resize sets them to now, and the record has the right ones.
             self.resize(znode, set.size, false)?;
         }
         // Changes of its ACL have their own records.
@@ -460,6 +468,7 @@ impl FileSystem {
     }
 
     fn reset_flags(&self, znode: &Arc<Znode>, set: &XattrFlags) -> Result<()> {
+        // The hidden files have the project of their object, and no records of their own for it.
         let hidden = if set.asked & LOGGED_PROJECT != 0 {
             self.attribute_objects(znode)?
         } else {

@@ -100,6 +100,7 @@ impl FileSystem {
             self.resize(znode, size, set.kill_suidgid)?;
         }
         if set.kill_suidgid {
+            // File capabilities are a privilege like set-id bits.
             self.drop_capabilities(znode)?;
         }
         let rest = SetAttr {
@@ -202,10 +203,12 @@ impl FileSystem {
             a.flags |= flags::ARCHIVE;
         }
         if fields & field::ATIME != 0 {
+            // The explicit time replaces a pending one, which would be written over it later.
             state.atime_pending = false;
         }
         self.store.store(&tx, znode.dnode(), &state.attrs, fields)?;
         let mask = mask_of(set, new_mode.is_some());
+        // With an ACL, put_xattr notes the mask: mode and ACL are one operation in the log.
         let Some(acl) = acl else {
             self.note_attributes(&tx, znode.object(), &state.attrs, mask);
             return Ok(());
@@ -237,6 +240,7 @@ impl FileSystem {
                 return refuse(Errno::PERM, "aclmode=restricted keeps this ACL");
             }
         }
+        // POSIX: a new owner must not inherit a set-id program.
         let kills = (set.kill_suidgid || owner_changes) && !znode.is_dir();
         if kills {
             let m = new_mode.unwrap_or(old.mode);
@@ -271,6 +275,7 @@ impl FileSystem {
         now: Timestamp,
     ) -> Result<()> {
         let acl = TrivialAcl::of(mode);
+        // Before the ACL in the znode is replaced, which holds the number of the external one.
         let external = self.store.external_acl(znode.dnode());
         let mut state = znode.write();
         let a = &mut state.attrs;
@@ -291,6 +296,7 @@ impl FileSystem {
             field::MODE | field::FLAGS | field::CTIME,
         )?;
         if external != 0 {
+            // Nothing leads to it any more; left allocated, it would be a leak.
             self.objset.free(tx, ObjectId(external))?;
         }
         Ok(())
@@ -325,6 +331,7 @@ impl FileSystem {
         let a = &mut state.attrs;
         a.flags = a.flags & !SETTABLE_FLAGS | new;
         a.ctime = now;
+        // While the state is locked: two changes of flags are in the log in their order.
         self.note_flags(&tx, znode.object(), a, SETTABLE_FLAGS, false);
         self.store.store(
             &tx,

@@ -73,6 +73,7 @@ impl FileSystem {
     pub fn by_number(&self, object: ObjectId) -> Result<Arc<Znode>> {
         let znode = self.znode(object)?;
         let attributes = znode.attributes();
+        // The number comes from a client, which may try any.
         if attributes.links == 0 || attributes.flags & flags::XATTR != 0 {
             return Err(Error::refused(Errno::NOENT, "a file of that number"));
         }
@@ -177,6 +178,7 @@ impl Walk<'_> {
             }
             let (dir, object) = (frame.dir, event.object);
             self.path.push(b'/');
+            // A bound on the memory for frames and path.
             if self.frames.len() >= DEEPEST {
                 return Err(Error::refused(
                     Errno::NAMETOOLONG,

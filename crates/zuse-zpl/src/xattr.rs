@@ -188,6 +188,7 @@ impl FileSystem {
     ) -> Result<()> {
         let _xattrs = znode.xattrs.write();
         if how != XattrMode::Any {
+            // Under the lock: a second setter with the same flag must see the first one's value.
             let there = self.stored_value(znode, name)?.is_some();
             match how {
                 XattrMode::Create if there => {
@@ -232,10 +233,12 @@ impl FileSystem {
     /// After an unprivileged user has changed a file: its capabilities are removed.
     pub(crate) fn drop_capabilities(&self, znode: &Arc<Znode>) -> Result<()> {
         const NAME: &[u8] = b"security.capability";
+        // Most files have none: they need neither a transaction nor the lock for writing.
         if self.xattr_value(znode, NAME)?.is_none() {
             return Ok(());
         }
         let _xattrs = znode.xattrs.write();
+        // A full dataset must not keep capabilities of a changed file.
         let tx = self.begin_freeing(estimate::ATTRIBUTES + estimate::REMOVE)?;
         self.drop_xattr(&tx, znode, NAME, 0)
     }
@@ -340,6 +343,7 @@ impl FileSystem {
         name: &[u8],
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
+        // The list first: it is in the bonus, at hand without further reads.
         let view = self.store.view(znode.dnode())?;
         let names = || [Some(name), bare(name)].into_iter().flatten();
         if let Some(list) = list_in(view.as_ref())? {
@@ -417,6 +421,8 @@ impl FileSystem {
                         self.note_unlisted(tx, znode, old, (&[other], &mut 0))?;
                     }
                     if let Some(log) = self.log().filter(|_| znode.attributes().xattr != 0) {
+                        // The hidden value's removal is a record of names. Replayed alone, it would
+                        // lose the value.
                         log.before_rename(znode.object());
                     }
                     return self.remove_hidden_names(tx, znode, &both, &mut 0);
@@ -426,16 +432,19 @@ impl FileSystem {
                 Err(error) => return Err(error),
             }
         }
+        // The usual case of a first large value; anything less simple follows below.
         if let Some(made) = self.make_space_with(tx, znode, name, value)? {
             let list = without(old, &both)?;
             let stored = self.status_and_space(tx, znode, self.now(), list, Some(made.space()));
             if stored.is_err() {
+                // In the same transaction: nothing leads to the new objects.
                 self.unmake(tx, &made)?;
                 return stored;
             }
             self.note_first_hidden(tx, znode, &made, (name, value), mask);
             return self.note_unlisted(tx, znode, old, (&both, &mut 0));
         }
+        // The new place first: an error leaves the old value in the list.
         self.put_hidden(tx, znode, (name, value), mask)?;
         if let Some(other) = other {
             self.remove_hidden_names(tx, znode, &[other], &mut 0)?;
@@ -569,6 +578,7 @@ impl FileSystem {
         }
         self.store
             .store_with(tx, znode.dnode(), &attrs, fields, list)?;
+        // Only after the store: a list that does not fit leaves the state as it was.
         state.attrs = attrs;
         Ok(())
     }
@@ -596,9 +606,11 @@ impl FileSystem {
                 let a = znode.attributes();
                 let mut mode = a.mode & !0o777 | acl.mode_bits();
                 if !who.privileged && !u32::try_from(a.gid).is_ok_and(|g| who.in_group(g)) {
+                    // As chmod does: outside the group, the caller must not keep the bit.
                     mode &= !mode::SETGID;
                 }
                 self.put_mode(&tx, znode, mode, now)?;
+                // An ACL without further entries says no more than the mode, so none is stored.
                 match acl.is_mode() {
                     true => self.drop_xattr(&tx, znode, name, Logged::MODE),
                     false => self.put_xattr(&tx, znode, name, &acl.to_bytes(), Logged::MODE),

@@ -169,6 +169,7 @@ impl Drop for Znode {
     fn drop(&mut self) {
         self.cache.forget(self.object);
         let state = self.state.get_mut();
+        // A dead znode was freed, or was never in the map: a second one stands for its object.
         let ours = !self.cache.keep_unlinked.load(Relaxed);
         if state.attrs.links == 0 && !*self.dead.get_mut() && ours {
             self.cache
@@ -216,6 +217,7 @@ impl ZnodeCache {
 
     fn forget(&self, object: ObjectId) {
         let mut shard = self.shard(object);
+        // Another thread may have loaded the object since: a live entry is not this znode's.
         if shard.get(&object.0).is_some_and(|w| w.strong_count() == 0) {
             shard.remove(&object.0);
         }
@@ -310,6 +312,7 @@ impl ZnodeCache {
             return Err(gone());
         }
         let znode = self.build(dnode.clone(), first, false)?;
+        // A thread that finds it in the map waits for this lock until the attributes are final.
         let mut state = znode.write();
         let mut shard = self.shard(znode.object);
         let there = shard.get(&znode.object.0).and_then(Weak::upgrade);
@@ -317,13 +320,16 @@ impl ZnodeCache {
             && !there.is_dead()
         {
             drop(shard);
+            // Its drop must not queue the object, which the other znode stands for.
             znode.dead.store(true, Relaxed);
             return Ok(there.clone());
         }
         shard.insert(znode.object.0, Arc::downgrade(&znode));
         drop(shard);
+        // Before it was in the map the object could change, or be freed and its number be reused.
         let now = load();
         match now {
+            // Type and entries were built from `first`. They stay the same within one generation.
             Ok(now) if now.generation == first.generation => {
                 state.attrs = now;
                 drop(state);
@@ -385,6 +391,7 @@ impl ZnodeCache {
     /// If the caller is the only holder of `znode`, marks it as freed: no other thread can get it
     /// any more.
     pub fn kill_if_alone(&self, znode: &Arc<Znode>) -> bool {
+        // With the map locked no thread can get a hold between the count and the mark.
         let _shard = self.shard(znode.object);
         if Arc::strong_count(znode) != 1 {
             return false;

@@ -158,9 +158,12 @@ impl Pool {
                 let what = format!("cannot resolve path '{shown}'");
                 return Err(Error::refused(Errno::NOENT, what));
             }
+            // Spares and cache devices have no pool label that `DeviceUse` would recognise as ours.
             if let Some(what) = own.of(&device.path) {
                 return Err(Error::refused(Errno::BUSY, what));
             }
+            // After a crash during the same command its devices have labels, and the pool lacks
+            // them.
             if !DeviceUse::of(&device.path)?.never_came(&device.path, self)? {
                 DeviceUse::check(&device.path, new.force, &taken)?;
             }

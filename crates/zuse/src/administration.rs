@@ -111,6 +111,7 @@ impl Pool {
             self.spa().look_at_devices()?;
         }
         let expands = self.pool_property("autoexpand")?;
+        // No vdev may grow while there is a checkpoint. That is no reason for reopening to fail.
         if expands.is_some_and(|p| p.value.as_deref() == Some("on"))
             && !self.spa().keeps_checkpoint()
             && !self.spa().is_discarding()
@@ -157,6 +158,7 @@ impl Pool {
             if mine.contains(&snapshot) {
                 clashes.push(snapshot);
             }
+            // The snapshots after the origin stay with the old dataset.
             if end {
                 break;
             }
@@ -271,6 +273,7 @@ impl Pool {
             .collect();
         if let Some(mounts) = self.mounts() {
             for name in names {
+                // No request may be inside a snapshot when its blocks are freed.
                 mounts.before_destroy(name, BusyMount::of(force))?;
             }
         }

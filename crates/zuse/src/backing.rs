@@ -38,6 +38,7 @@ impl DatasetBacking {
         let spa = pool.spa().clone();
         let mut read_only = dataset.is_snapshot() || !spa.is_writable();
         if let Some(key) = dataset.objset()?.key() {
+            // Keys of the first development version are for reading only.
             read_only |= !key.is_writable();
         }
         let owner = if read_only {
@@ -180,6 +181,7 @@ impl Backing for DatasetBacking {
 
     fn props(&self) -> Arc<MountProps> {
         let props = self.props.read().clone();
+        // `readonly=on` does not take back what was acknowledged before it was set.
         if props.read_only && self.replaying.is_on() {
             return Arc::new(MountProps {
                 read_only: false,

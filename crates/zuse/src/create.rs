@@ -260,6 +260,7 @@ impl Pool {
     /// # Errors
     /// As [`NewPool::check`]; `Device` if a device fails.
     pub fn create(env: Environment, new: &NewPool) -> Result<Arc<Self>> {
+        // Before anything is created or overwritten.
         new.check()?;
         let mut made = Made::default();
         let root = NewRoot::parse(&env, new)?;
@@ -284,8 +285,10 @@ impl Pool {
             let _ = pool.destroy();
             return Err(error);
         }
+        // Only now: an error above removes the image files.
         made.keep();
         if let Some(name) = &new.temporary_name {
+            // Last: what is on disk has the permanent name.
             pool.spa().set_temporary_name(name);
         }
         Ok(pool)
@@ -373,6 +376,7 @@ impl Pool {
 /// # Errors
 /// `Refused(INVAL)` with the reason.
 pub fn check_name(name: &str) -> Result<()> {
+    // `NAME/$ORIGIN@$ORIGIN` has to fit the 256 bytes of a dataset's name.
     if name.len() > 239 {
         return Err(Error::refused(Errno::INVAL, "name is too long"));
     }

@@ -402,6 +402,7 @@ impl Pool {
         if from.contains('@')
             && let Some(mounts) = self.mounts()
         {
+            // A snapshot's name is part of paths in its mount: no request may be inside meanwhile.
             mounts.before_destroy(from, BusyMount::Detach)?;
         }
         self.dsl().rename(from, to, recursion.is_below())?;
@@ -460,6 +461,7 @@ impl Pool {
 
     fn roll_back(&self, dataset: &str, snapshot: &str, destroy_newer: bool) -> Result<()> {
         let object = self.dsl().dataset(dataset)?.object();
+        // The mounts have released theirs, so this is another user of the files.
         if self.open_file_systems().is_open(object.0) {
             return Err(Error::refused(
                 Errno::BUSY,

@@ -138,6 +138,7 @@ impl Pool {
         } = options;
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let heads: Vec<String> = names.iter().filter(|n| !n.contains('@')).cloned().collect();
+        // Snapshots go with their datasets: they must not be named a second time.
         let names = if recursive && !heads.is_empty() {
             &heads
         } else {
@@ -155,6 +156,7 @@ impl Pool {
         match self.mounts() {
             Some(mounts) => {
                 for name in &all {
+                    // All of them first: one that is busy must refuse before anything is destroyed.
                     mounts.before_destroy(name, BusyMount::of(force))?;
                 }
                 let names_of: Vec<&str> = all.iter().map(String::as_str).collect();

@@ -48,6 +48,8 @@ impl<'a> Taken<'a> {
         let own = Storage::of(path).ok();
         let label = used.pool().map(|config| config.pool_guid);
         let found = self.0.iter().find(|(pool, devices)| {
+            // By label and by storage: a device may be known by another path, or have lost its
+            // label.
             label == Some(pool.guid)
                 || own
                     .as_ref()
@@ -211,6 +213,7 @@ impl DeviceUse {
             }
             Self::Member(_) | Self::Aux => {}
         }
+        // Opened for writing only here: it locks the device, which a check must not do.
         let device = FileDevice::open(path, Access::Write)?;
         zuse_vdev::label::clear(&device)?;
         Ok(())

@@ -107,6 +107,7 @@ impl Pool {
     /// # Errors
     /// `Refused`: ACCES if it is not loaded, BUSY if it is in use.
     pub fn unload_key(&self, name: &str) -> Result<()> {
+        // Dirty blocks of its datasets cannot be encrypted without the key.
         self.sync()?;
         self.dsl().unload_key(name)?;
         // Files written to its mount point afterwards must not go unencrypted into the file system

@@ -55,6 +55,7 @@ impl Pool {
         let config = self.config();
         let leaves = self.spa().vdevs().leaves();
         let by_path = |leaf: &Arc<zuse_vdev::Leaf>| leaf.path().as_deref() == Some(name);
+        // A path first: a file may have a number as its name.
         if let Some(leaf) = leaves.iter().find(|leaf| by_path(leaf)) {
             return Some(leaf.guid());
         }
@@ -110,6 +111,7 @@ impl Pool {
         let was = config.vdev_tree.find(old).and_then(|c| c.path.clone());
         let path = match (path, &was) {
             (Some(path), _) => path,
+            // While a device is replaced by one at the same path, its own path has this suffix.
             (None, Some(was)) => Path::new(was.strip_suffix("/old").unwrap_or(was)),
             (None, None) => return Err(refused(Errno::NODEV, "no such device in pool")),
         };
@@ -141,6 +143,7 @@ impl Pool {
     pub fn offline(&self, guid: u64, how: Offline) -> Result<()> {
         let is_log = |top: &VdevStatus| top.is_log && holds(top, guid);
         match self.vdev_status().children.iter().any(is_log) {
+            // What logs on it have promised has to be in the pool first (05-zil §7).
             true => self.dsl().while_logs_rest(|| self.spa().offline(guid, how)),
             false => self.spa().offline(guid, how),
         }
@@ -152,6 +155,7 @@ impl Pool {
     /// `Refused` with OpenZFS's words.
     pub fn online(&self, guid: u64) -> Result<Health> {
         let leaf = self.spa().vdevs().leaf(guid);
+        // Before it is brought back, which makes it usable.
         let was_away = leaf.is_some_and(|leaf| !leaf.is_usable());
         let defer = was_away && self.defers();
         let health = self.spa().online(guid)?;
@@ -233,6 +237,7 @@ impl Pool {
             let others: Vec<ImportedPool> = take.imported.iter().filter(others).cloned().collect();
             DeviceUse::check(path, take.force, &Taken::of(&others))?;
         }
+        // The lock of this open keeps other processes off the device from here on.
         let device = FileDevice::open(path, Access::Write)?;
         let is_disk = device.is_block_device();
         let device: Arc<dyn BlockDevice> = Arc::new(device);

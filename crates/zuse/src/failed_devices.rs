@@ -120,6 +120,7 @@ impl Pool {
             Ok(DeviceUse::Member(config)) if own(&config) => {
                 Ok(self.online(guid)?.state.is_usable())
             }
+            // Only an empty device is taken without a command, so that no data of others is lost.
             Ok(DeviceUse::Unused) if self.autoreplace()? => {
                 let take = AttachOptions::default();
                 Ok(self.replace(guid, None, &take).is_ok())
@@ -143,6 +144,7 @@ impl Pool {
             return Ok(());
         };
         let served = matches!(parent.kind, VdevKind::Spare | VdevKind::Replacing);
+        // A replacement is under way already; or there is nothing left to fill a spare from.
         if served || !self.top_is_usable(top) {
             return Ok(());
         }

@@ -117,7 +117,9 @@ impl Pool {
         self.limit_to_complete(&dataset).map_err(plain)?;
         let fs = crate::replay::file_system(&backing, self.spa(), &dataset).map_err(plain)?;
         if backing.is_writable() {
+            // Weak: the log must not keep the file system, and so its dataset, open.
             let asked: Weak<FileSystem> = Arc::downgrade(&fs);
+            // After the replay: records of new operations come behind those of the old log.
             fs.use_log(dataset.open_log(asked).map_err(plain)?);
         }
         let entry = Entry {
@@ -125,9 +127,11 @@ impl Pool {
             backing: Arc::downgrade(&backing),
         };
         let mut open = files.entries();
+        // An entry stays while its backing does: it owns the dataset still.
         open.retain(|_, e| e.fs.strong_count() > 0 || e.backing.strong_count() > 0);
         open.insert(object, entry);
         drop(open);
+        // For this opening only: a later one must free what was not taken over.
         files.in_use.lock().remove(&object);
         Ok(fs)
     }

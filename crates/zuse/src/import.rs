@@ -73,6 +73,7 @@ impl Pool {
         let mut all: Vec<Uberblock> = vdevs.rings().into_iter().map(|r| r.uberblock).collect();
         all.retain(|u| u.txg != 0);
         all.sort_by_key(|u| std::cmp::Reverse(u.rank()));
+        // Each device has a ring of its own with the same states.
         all.dedup_by_key(|u| u.txg);
         Ok(all)
     }
@@ -101,6 +102,8 @@ impl Pool {
         }
         let pool = Self::open_on(env, &found.config, &devices, access)?;
         if access.writable {
+            // Spares and cache devices may have moved: their paths in the MOS are of an earlier
+            // import.
             pool.spa().move_aux(&|guid| found.place_of(guid))?;
         }
         Ok(pool)

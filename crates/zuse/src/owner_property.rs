@@ -139,6 +139,7 @@ impl Pool {
         match fs.each_usage(owner, QuotaKind::Objects, &mut |id, n| {
             put(id, &|r| r.objects = n);
         }) {
+            // Older pools count space only.
             Err(e) if e.is(Errno::NOTSUP) => {}
             other => other?,
         }

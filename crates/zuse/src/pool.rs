@@ -56,10 +56,12 @@ impl Pool {
             tried: Default::default(),
         });
         pool.dsl.set_metadata_cache(pool.limits().metadata_tier);
+        // Before the first write, which `failmode` may concern.
         pool.apply_stored_properties()?;
         if pool.is_writable() {
             // A device may fail meanwhile. A pool that is not open yet cannot be cleared.
             pool.spa.set_wait_for_clear(false);
+            // Receives that a crash has cut off. Those that can be resumed stay.
             pool.dsl.destroy_leftovers()?;
             pool.dsl.release_temporary_holds()?;
             pool.spa.set_wait_for_clear(true);
@@ -214,6 +216,7 @@ impl Pool {
     /// # Errors
     /// The last changes could not be written.
     pub fn close(&self) -> Result<()> {
+        // While transactions can still begin: access times are written, unlinked objects freed.
         self.open.finish();
         self.spa.close(PoolState::Active)
     }

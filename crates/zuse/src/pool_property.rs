@@ -431,6 +431,7 @@ impl Pool {
                 let removes = text.is_empty() || name == "compatibility" && text == "off";
                 let text = (!removes).then(|| text.to_owned());
                 self.spa().set_config_text(&name, text)?;
+                // Only a txg writes the changed configuration to the labels.
                 return self.sync();
             }
             Some(Home::Config) if name == "version" => {
@@ -470,6 +471,7 @@ impl Pool {
         let key = name.clone();
         self.spa()
             .sync_task(|_| Ok(()), move |ctx| store(ctx, &key, value.as_ref()))?;
+        // Only now: a value that could not be stored must not take effect.
         if known.is_some_and(|p| p.kind != PropertyKind::Text) {
             self.apply(&name, number);
         }

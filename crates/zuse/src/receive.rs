@@ -435,6 +435,7 @@ impl Pool {
         if !request.no_holds {
             for tag in package.holds(sent, own) {
                 match dsl.hold(std::slice::from_ref(&snapshot.to), &tag) {
+                    // An earlier attempt may have set it, and ended after that.
                     Err(e) if e.is(Errno::EXIST) => {}
                     other => other?,
                 }
@@ -470,6 +471,8 @@ impl Pool {
         let mut received = Some(received);
         let mut finish = || {
             let object = self.dsl().dataset(&target)?.object();
+            // With the mounts suspended, what is still open belongs to another command of this
+            // process.
             if self.open_file_systems().is_open(object.0) {
                 return Err(Error::refused(
                     Errno::BUSY,
@@ -494,6 +497,7 @@ impl Pool {
             missing.push(parent.to_owned());
             at = parent;
         }
+        // Collected from below, made from above: each needs its parent.
         for name in missing.into_iter().rev() {
             let now = self.spa().clock().now();
             let features = crate::backing::pool_features(self.spa());

@@ -55,6 +55,7 @@ impl Pool {
     /// logs of datasets whose keys are not loaded, and with a checkpoint; `Refused(ROFS)`.
     pub fn remove(&self, device: &Removable) -> Result<()> {
         let known = |errno, what: &str| Err(Error::refused_for(Refusal::Known, errno, what));
+        // A rewind needs the vdevs that the checkpoint knows (01 §8).
         if self.spa().keeps_checkpoint() && !matches!(device, Removable::Aux(..)) {
             return known(Errno::EXIST, "checkpoint exists");
         }
@@ -67,6 +68,7 @@ impl Pool {
                 Ok(())
             }
             Removable::Log(guid) => {
+                // Logs of datasets that were not opened may have blocks on it.
                 self.replay_logs()?;
                 // Afterwards it has no path.
                 let root = self.vdev_status();
@@ -152,6 +154,7 @@ fn forget(path: &Path, guid: u64) -> Result<()> {
     let labels = Labels::read(&device);
     let own = |label: &LabelConfig| matches!(label, LabelConfig::Aux(aux) if aux.guid == guid);
     let mut good = labels.good().peekable();
+    // A device that another pool has taken meanwhile keeps its labels.
     if good.peek().is_some() && good.all(|(_, label)| own(label)) {
         label::clear(&device)?;
     }

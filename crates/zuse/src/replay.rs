@@ -91,6 +91,7 @@ impl Replaying {
 /// A transaction that is never written.
 fn in_memory(spa: &zuse_pool::Pool, txg: Txg) -> Result<Tx> {
     let dirty = spa.limits().dirty;
+    // Nothing in memory is ever written, so it cannot wait for a txg to make room.
     if spa.meter().total() > dirty.saturating_mul(MEMORY).min(dirty.max(MOST)) {
         return Err(Error::refused(
             Errno::NOMEM,
@@ -142,10 +143,14 @@ pub(crate) fn file_system(
         let name = dataset.name()?;
         dataset.each_log_record(&mut |record| {
             let names = record.body.changes_names();
+            // A record of names is one transaction: its number goes into the header with the
+            // change.
             replaying.set_record(if names { record.seq } else { 0 });
             apply_twice(spa, record, &name, &|| {
                 fs.replay(record, !spa.is_writable())
             })?;
+            // Others may take several transactions. Applied twice they do no harm, so the number
+            // comes after.
             if !names && spa.is_writable() {
                 let tx = dataset.begin(Estimate {
                     write_bytes: 0,
@@ -158,8 +163,10 @@ pub(crate) fn file_system(
         replaying.set_record(0);
         Ok(fs)
     });
+    // Also after a failure: later transactions must not count as replayed.
     replaying.end();
     let fs = done?;
+    // Only now: until here a crash repeats the rest of the log.
     dataset.replayed()?;
     Ok(fs)
 }
@@ -223,6 +230,7 @@ impl VolumeLog<'_> {
                 ..
             } => {
                 let size = block.lsize().max(1);
+                // A record shorter than its block stands for the whole block (05-zil §8.7).
                 let start = if *length < size {
                     offset / size * size
                 } else {
@@ -297,6 +305,7 @@ impl VolumeLog<'_> {
         }
         let size = u64::from(self.data.block_size());
         let whole = bp.kind() == BpKind::Normal && bp.lsize() == size && at.is_multiple_of(size);
+        // In memory no reference can be counted, so the bytes are copied.
         if !whole || !self.spa.is_writable() {
             return self.write_block(tx, at, bp);
         }

@@ -88,6 +88,7 @@ impl Pool {
             rewind_to: Some(Txg(uberblock.txg)),
             ..PoolAccess::default()
         };
+        // Opened for reading: a state that is only tried must not be written to.
         let pool = Self::open(env.clone(), found, &access)?;
         let checked = pool.check_state(uberblock, extreme);
         pool.close()?;

@@ -140,6 +140,7 @@ impl Pool {
                 points.push((time, txg));
             }
         }
+        // Slots of a ring that were never used.
         points.retain(|(time, txg)| *time != 0 && *txg != 0);
         Ok(points)
     }

@@ -115,6 +115,7 @@ impl SendPlan {
         }
         if self.front.is_some() {
             out.bare(&Record::End {
+                // The last END of a package has no checksum.
                 checksum: [0; 4],
                 to_guid: 0,
             })?;
@@ -191,6 +192,7 @@ impl Pool {
         let send = Send::redacted(&dataset, to, source.as_ref(), mark.as_deref(), options);
         let estimate = self.estimated(&dataset, source.as_ref(), options)?;
         let (send, estimate) = match (send, estimate) {
+            // Sizes are known without the key, and nothing is going to be read.
             (Err(e), Some(bytes)) if sizes_only && e.is_for(Refusal::KeyNotLoaded) => (None, bytes),
             (Ok(send), Some(bytes)) if !send.is_redacted() => (Some(send), bytes),
             (send, _) => {
@@ -201,6 +203,7 @@ impl Pool {
         };
         let send = send.map(|mut send| {
             if let Some(owner) = owner {
+                // The head must not change until its stream has ended.
                 send.keep(owner);
             }
             send

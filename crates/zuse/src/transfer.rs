@@ -70,6 +70,7 @@ impl Pool {
         };
         let mut all = Vec::new();
         self.receive(input, &request, &mut |snapshot| {
+            // Each snapshot is reported twice, before and after it is received.
             if snapshot.bytes.is_some() {
                 all.push(snapshot.clone());
             }

@@ -313,6 +313,7 @@ impl Pool {
             .map_err(|_| Error::refused(Errno::NODEV, "no such device in pool"))?;
         let closes = allocating == Some(false) && !place.status.non_allocating;
         self.spa().sync_task(
+            // Checked in the task: until then, the space of the other vdevs may have changed.
             move |ctx| {
                 if closes {
                     ctx.pool.check_close_vdev(id)

@@ -214,6 +214,7 @@ impl Pool {
             log: None,
             _held: self.share(),
         };
+        // Before the log is opened for new records, which come after the old ones.
         crate::replay::volume(
             self.spa(),
             &volume.handle,
@@ -310,6 +311,7 @@ impl Volume {
     fn note(&self, tx: &Tx, body: &Body<'_>, write: Option<WriteState>) {
         if let Some(log) = self.log() {
             let record = body.to_bytes();
+            // One queue: records of a volume stay in the order of the writes.
             let order = Order::Names;
             log.add(
                 tx,
@@ -375,6 +377,7 @@ impl Volume {
     pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable(offset, len)?;
         {
+            // It ends with this block: the commit below may wait for its txg.
             let tx = self.handle.begin(Estimate {
                 write_bytes: 2 * self.block_size(),
                 frees: true,
@@ -443,6 +446,8 @@ impl Volume {
             }
         }
         match self.objset.dnode(PROPERTIES)?.newest_dirty() {
+            // A change of size has no record in the log (05-zil §8.2), so only its txg makes it
+            // durable.
             Some(txg) => self.handle.wait_synced(txg),
             None => Ok(()),
         }
@@ -465,6 +470,7 @@ impl Dataset {
         let (kept, copies) = (number("refreservation")?, number("copies")?);
         let computed = |size: u64| reservation(size, volume.block_size(), copies);
         let follows = kept != 0 && kept == computed(volume.size()?);
+        // The reservation first: a pool without the space refuses before the size has changed.
         if follows && size > volume.size()? {
             let value = Value::Number(computed(size));
             dsl.set_properties(
@@ -474,6 +480,7 @@ impl Dataset {
             )?;
         }
         volume.resize(size)?;
+        // After the data is gone, which the reservation has covered until then.
         if follows && kept > computed(size) {
             let value = Value::Number(computed(size));
             dsl.set_properties(

@@ -200,6 +200,7 @@ fn end(session: &Session, row: &Row) -> Outcome {
     let cannot = || format!("cannot end the host of '{}'", row.pool);
     let pid = Pid::from_raw(row.process.cast_signed());
     let pid = pid.ok_or_else(|| CommandError::new(cannot()))?;
+    // The host then writes, unmounts and closes; the pool stays imported.
     kill_process(pid, Signal::TERM)
         .map_err(std::io::Error::from)
         .or_cannot(cannot)?;
@@ -243,12 +244,14 @@ fn run(session: &mut Session) -> Outcome {
     let pools: Vec<String> = session.state.imported()?.into_keys().collect();
     // A pool that cannot be opened does not keep the others from starting.
     let started = start(session, &pools);
+    // Also after a failure: the other pools are ready, and the service must not be restarted.
     notify("READY=1");
     if let Err(Stop::Failed(error)) = started {
         crate::say_error(&mut session.ui, &error);
     }
     signals.forever().next();
     notify("STOPPING=1");
+    // Before this process ends: a service manager kills what is left of the service.
     stop(session, &[])
 }
 

@@ -207,6 +207,7 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
         .clone()
         .filter(|h| h.pool().name() == pool_of(&mount.dataset))
     {
+        // A mount that was removed from outside may still have the place in the list.
         for message in holder.end_gone()? {
             session.ui.say(message);
         }
@@ -227,6 +228,7 @@ pub fn mount(session: &mut Session, mount: &MountArgs, foreground: bool) -> Outc
     }
     let name = pool_of(&mount.dataset);
     let guid = session.guid_of(name)?;
+    // The process that holds the pool has to mount: no other can open it.
     if wire::is_live(&session.state.socket(guid)) {
         return Err(Stop::Held(guid));
     }

@@ -224,10 +224,12 @@ impl Replicate {
             let counted = Counted { output, bar: &bar };
             let mut writer = StreamWriter::new(counted);
             let sent = plan.run(&mut writer, &progress, &mut |_| {});
+            // The receiving side ends when this end of the pipe is closed.
             drop(writer);
             let received = receiving.join().unwrap_or_else(|_| {
                 Err(CommandError::new("the receiving side ended early").into())
             });
+            // First: if the receiver fails, the sender only sees a closed pipe.
             received?;
             sent.or_cannot(|| format!("cannot send '{}'", self.from))
         })

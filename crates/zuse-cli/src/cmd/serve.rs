@@ -303,6 +303,7 @@ pub fn serve(session: &mut Session, mounts: &[MountArgs], foreground: bool) -> O
     }
     let read_only = options.iter().all(|o| o.mount.read_only) && !session.search.is_empty();
     let need = if read_only { Need::Read } else { Need::Write };
+    // This process holds the pool itself.
     session.no_host = true;
     let pool = session.pool_for(&first.dataset, need)?;
     let claim = Claim::of(session, &pool)?.ok_or_else(|| {

@@ -374,6 +374,7 @@ impl Token {
                         ..ResumeToken::default()
                     });
                 }
+                // The snapshot is complete.
                 Record::End { .. } => token = None,
                 record => {
                     let place = match record {

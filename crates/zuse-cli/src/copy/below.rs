@@ -130,6 +130,7 @@ impl Below {
     }
 
     fn step(&self, from: &OwnedFd, piece: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        // Also for `openat2`: `..` would be allowed below the top.
         if !piece.split(|b| *b == b'/').all(is_name) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -147,6 +148,8 @@ impl Below {
                 Mode::empty(),
                 resolve,
             ) {
+                // The kernel could not exclude a rename that leads outside, and asks for another
+                // attempt.
                 Err(Errno::AGAIN) => {}
                 // Old systems lack it, sandboxes refuse it.
                 Err(Errno::NOSYS | Errno::PERM) => self.at_once.store(false, Relaxed),
@@ -172,6 +175,7 @@ impl Below {
         match mkdirat(dir, OsStr::from_bytes(name), Mode::RWXU) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => {
+                // A link to a directory has the same error: only a real directory may be used.
                 self.step(dir, name, OFlags::PATH)?;
                 Ok(false)
             }
@@ -226,6 +230,7 @@ impl<'a> Place<'a> {
             passing,
             identity: Identity(0, 0),
         };
+        // Noted at once: later calls by name check that it is still the same object.
         made_it.identity = Identity::of(&made_it.stat()?);
         Ok((made, made_it))
     }
@@ -268,6 +273,7 @@ impl<'a> Place<'a> {
         if !statat(self.dir, own, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| is_disk(&s)) {
             return Ok(None);
         }
+        // Without waiting: if a FIFO takes the name, an open would wait for its reader.
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let disk = openat(self.dir, own, flags, Mode::empty())?;
         // Something else may have taken the name meanwhile.
@@ -365,6 +371,7 @@ impl Made<'_> {
                 false => Err(Errno::EXIST),
             };
             if let Err(e) = moved {
+                // The temporary name must not stay behind.
                 self.drop_it();
                 return Err(e.into());
             }

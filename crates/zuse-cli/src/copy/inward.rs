@@ -298,6 +298,7 @@ impl Inward<'_> {
         }
         let shared = meta.nlink() > 1;
         let key = (meta.dev(), meta.ino());
+        // Held until the object exists, so that a second name finds it.
         let mut links = shared.then(|| self.links.lock());
         if let Some(link) = links.as_mut().and_then(|l| l.get_mut(&key)) {
             return self.name_again(link, at, name, &path);
@@ -314,6 +315,7 @@ impl Inward<'_> {
         let stays = read.is_ok() || self.options.keep_going;
         let done = match stays {
             true => self.finish(&znode, meta, &path),
+            // A half file under the right name would pass for a whole one.
             false => self.fs.unlink(&self.me, at.dir, name).or_cannot(cannot),
         };
         if shared {
@@ -446,6 +448,7 @@ impl Inward<'_> {
         if meta.len() == 0 {
             return Ok(());
         }
+        // The name may have become a link since it was looked at.
         let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
         let file = fs::OpenOptions::new()
             .read(true)
@@ -477,6 +480,7 @@ impl Inward<'_> {
                         at,
                         data,
                         WriteOptions {
+                            // `finish` sets the source's times at the end.
                             keep_times: true,
                             ..WriteOptions::default()
                         },
@@ -564,6 +568,7 @@ impl Inward<'_> {
         };
         for name in listed.split(|b| *b == 0).filter(|n| !n.is_empty()) {
             let mut value = vec![0u8; VALUE_MAX];
+            // It was removed since the list, or this user may not read it.
             let Ok(n) = lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) else {
                 continue;
             };

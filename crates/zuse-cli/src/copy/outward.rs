@@ -143,6 +143,7 @@ pub fn copy_out(
         |jobs, job, buffer| copy.work(jobs, job, buffer),
     );
     let dirs = std::mem::take(&mut *copy.dirs.lock());
+    // A directory is listed before those inside it, so in reverse nothing changes its times again.
     for dir in dirs.iter().rev() {
         if let Err(stop) = report.take(copy.finish_dir(dir))
             && copied.is_ok()
@@ -200,6 +201,7 @@ impl Outward<'_> {
         let cannot = || format!("cannot copy to '{}'", self.shown(&path));
         let dir = match parent {
             None => self.fs.znode(object),
+            // It checks the parent: a damaged tree may lead back to a directory above.
             Some(parent) => self.fs.subdirectory(parent, object, self.start),
         };
         let dir = dir.or_cannot(cannot)?;
@@ -225,6 +227,7 @@ impl Outward<'_> {
         for (child, kind, name) in names {
             if kind == mode::DIRECTORY {
                 let to = joined(&shared, &name);
+                // A damaged directory could list one twice, and two threads would write into it.
                 if seen.insert(child) {
                     more.push(Job::Dir(child, Some(object), to));
                 } else {
@@ -394,6 +397,7 @@ impl Outward<'_> {
         let mut missing = Missing::default();
         let done = self.data(znode, &file, buffer, &mut missing);
         if let Err(trouble) = done {
+            // A file that was to be replaced stays: the new one has a temporary name.
             made.drop_it();
             return match trouble {
                 Trouble::Here(e) => Err(e).or_cannot(cannot),
@@ -407,6 +411,7 @@ impl Outward<'_> {
         let set = self.keeping.set(self.fs, znode, &Target::Open(&file));
         self.report_attributes(path, set);
         let identity = made.identity;
+        // A replaced file has its name until here. The new one is complete now.
         made.keep().map_err(in_the_way).or_cannot(cannot)?;
         if let Some(why) = missing.message() {
             self.incomplete(path, &why);
@@ -479,6 +484,7 @@ impl Outward<'_> {
         let size = znode.size();
         let sparse = self.fs.getattr(znode).blocks * 512 < size;
         let mut at = 0;
+        // The end may be a hole, or unreadable: no write would reach it.
         if sparse || self.options.keep_going {
             file.set_len(size)?;
         }

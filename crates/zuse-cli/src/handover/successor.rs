@@ -148,6 +148,7 @@ impl Watched {
 /// The other end of a pulse of this process, and the thread that sends it until it is dropped.
 pub fn pulse() -> io::Result<(UnixStream, Sender<()>)> {
     let (mut ours, theirs) = UnixStream::pair()?;
+    // A reader that is slow must not stop the pulse in a write.
     ours.set_nonblocking(true)?;
     let (stop, stopped) = channel();
     thread::Builder::new()

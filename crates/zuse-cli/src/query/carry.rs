@@ -208,8 +208,12 @@ impl Question {
         let [input, _, err] = session.ui.streams()?;
         let streams = [input, OwnedFd::from(writer), err];
         let coming = Incoming::of(self);
+        // The thread reads before the question is sent: otherwise a long answer fills the pipe, and
+        // both processes wait forever.
         let collect = std::thread::spawn(move || coming.read(reader));
         let code = wire::forward(&session.state.socket(guid), &request, &streams)?;
+        // The reader sees the end only when no process has the pipe's other end open, this one
+        // included.
         drop(streams);
         let come = collect
             .join()
@@ -264,6 +268,8 @@ fn answer_to(question: &Question, pool: &Arc<Pool>, out: &mut impl Write) -> Out
             Ok(())
         };
         put().map_err(|e| {
+            // The walk takes errors of the pool only. The caller needs the real one: a closed pipe
+            // ends the command silently.
             failed = Some(e);
             Error::refused(Errno::IO, "nobody takes the answer")
         })

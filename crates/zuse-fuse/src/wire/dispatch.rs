@@ -214,6 +214,7 @@ impl<O: Ops> Server<O> {
                 if ttl.is_zero() {
                     return Err(Errno::NOENT);
                 }
+                // Number 0 lets the kernel cache the absence of the name.
                 out.entry(0, &Attr::default(), ttl, Duration::ZERO);
             }
             Err(errno) => return Err(errno),
@@ -383,6 +384,7 @@ impl<O: Ops> Server<O> {
     }
 
     fn open(&self, m: &Message<'_>, out: &mut Out) -> Done {
+        // The kernel then opens files itself, and asks no more.
         if self.options.handleless_files {
             return Err(Errno::NOSYS);
         }
@@ -401,6 +403,7 @@ impl<O: Ops> Server<O> {
     fn read(&self, channel: &Channel, m: &Message<'_>) {
         let mut answered = false;
         let mut send = |slices: &[&[u8]]| {
+            // The kernel takes one answer to a message.
             if !std::mem::replace(&mut answered, true) {
                 channel.send(0, m.unique, slices);
             }
@@ -423,6 +426,7 @@ impl<O: Ops> Server<O> {
         let cached = write_flags & abi::WRITE_CACHE != 0;
         let how = WriteFlags {
             cached,
+            // With the write-back cache the kernel owns the times and sends them by SETATTR.
             keep_times: cached && self.options.writeback_cache,
             kill_suidgid: write_flags & abi::WRITE_KILL_SUIDGID != 0,
             sync: flags & O_DSYNC != 0,
@@ -449,6 +453,7 @@ impl<O: Ops> Server<O> {
     }
 
     fn flush(&self, node: u64, mut body: Fields<'_>) -> Done {
+        // With this answer the kernel sends no further FLUSH.
         if !self.options.flush_on_close {
             return Err(Errno::NOSYS);
         }
@@ -564,6 +569,8 @@ impl<O: Ops> Server<O> {
         let done = self.call(|| {
             let (fh, from, whence) = wanted_place(m.body)?;
             if self.ops.may_lag_behind(m.node) {
+                // The kernel's pages must be written first, by requests that this worker may have
+                // to serve.
                 connection.seek_later(Seek {
                     unique: m.unique,
                     node: m.node,

@@ -91,6 +91,7 @@ impl Drop for ConnectionUse {
         let connection = &self.0;
         let busy = connection.busy.fetch_sub(1, SeqCst);
         debug_assert!(busy > 0, "a worker leaves a connection that nobody serves");
+        // The count may reach 0 more than once: only the first time ends it.
         let last = busy == 1;
         if last && connection.over.load(SeqCst) && !connection.done.swap(true, SeqCst) {
             connection.server.destroy();
@@ -120,7 +121,9 @@ impl Connection {
         }
         let _ = epoll::delete(&self.shared.events, self.channel.as_fd());
         self.shared.connections.lock().remove(&self.key);
+        // A worker must not find it as the recent one and read again.
         self.shared.forget(self);
+        // After it is out of the table: no worker finds it any more, and the last one ends it.
         self.over.store(true, SeqCst);
         self.shared.close_if_empty();
         drop(in_use);
@@ -194,6 +197,8 @@ impl ThreadPool {
         ended: Ended,
     ) -> io::Result<()> {
         let shared = &self.0;
+        // Several workers may wake for one message. The others must not sleep in a read of this
+        // one.
         rustix::io::ioctl_fionbio(channel.as_fd(), true)?;
         let key = shared.next.fetch_add(1, SeqCst);
         let connection = Arc::new(Connection {
@@ -207,9 +212,12 @@ impl ThreadPool {
             broken: Mutex::default(),
             ended,
         });
+        // Before the first thread starts, which counts against it.
         shared.limit.fetch_max(threads.max(1), SeqCst);
         shared.begin()?;
+        // Before the event can come: a worker looks the connection up by its key.
         shared.connections.lock().insert(key, connection.clone());
+        // `resume` listens to all connections in the table.
         if shared.paused.load(SeqCst) {
             return Ok(());
         }
@@ -380,6 +388,7 @@ impl Shared {
         self.workers.end();
         self.seeking.end();
         *self.recent.lock() = (None, 0);
+        // Never read: the event stays, and each worker that waits sees it and ends.
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 

@@ -244,9 +244,11 @@ impl<D: Queue> Worker<'_, D> {
             self.wait_for_turn();
         }
         let received = self.queue.receive(inbox);
+        // Before the message is served: the watch must see that no worker reads.
         let others = self.all.waiting.fetch_sub(1, SeqCst) - 1;
         self.poll_policy.learn(since.elapsed() < LOOK);
         self.all.taken.fetch_add(1, SeqCst);
+        // After the count: either the watch sees the message there, or it is woken here.
         if self.all.watch_sleeps.load(SeqCst) {
             self.all.wake_watch();
         }
@@ -282,6 +284,7 @@ impl<D: Queue> Worker<'_, D> {
                 });
             }
         }
+        // A park may end without a call. Only a caller removes us from the list.
         while self.all.parked().iter().any(|p| p.number == self.number) {
             thread::park();
         }

@@ -56,6 +56,7 @@ impl Pipeline {
                 place.to_string(),
                 "the block pointer embeds something unknown",
             )),
+            // An encrypted dataset has no embedded blocks: this one would bypass authentication.
             BpKind::Embedded if key.is_some() => Err(unprotected(place)),
             BpKind::Embedded => self
                 .decode_embedded(bp, place)
@@ -256,6 +257,7 @@ impl Pipeline {
     /// Rewrites copy `at` of a block whose other copy was good. Best effort: a failure leaves the
     /// copy as it is.
     fn heal(&self, bp: &BlockPointer, at: usize, good: &[u8]) {
+        // A read-only pool has no allocator. A place that was freed may hold another block.
         if self.allocator.get().is_none() || !self.freed.is_current(bp) {
             return;
         }
@@ -345,6 +347,7 @@ impl Pipeline {
     pub(crate) fn front_of(&self, bp: &BlockPointer, stored: &[u8], out: &mut [u8]) -> Option<()> {
         let kind = Compression::from_u8(bp.compression())?;
         let early = matches!(kind, Compression::Lz4 | Compression::Off);
+        // Swapping depends on the type's layout, over the whole block.
         if !early || bp.byte_order() == ByteOrder::Big {
             return None;
         }

@@ -68,11 +68,13 @@ impl MountServer {
         let session = self.session();
         let volumes = volumes_of(session);
         for volume in &volumes {
+            // The pool is about to be closed, so no request may be inside any more.
             let mut gate = volume.close();
             let Some(fs) = gate.take() else { continue };
             drop(gate);
             // Unlinked objects without a holder are freed now; the new process frees the others.
             reap_and_write_atimes(&fs);
+            // Before the holds are dropped below: the last drop would queue the object to be freed.
             fs.keep_unlinked_objects();
             for znode in session.table.lay_down(volume) {
                 let unlinked = UnlinkedObject {

@@ -86,11 +86,13 @@ impl Link {
     /// # Errors
     /// As [`Self::put`].
     pub fn put_descriptor(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        // First: a descriptor must not overtake the data that was put before it.
         self.flush()?;
         let fds = [fd];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
+        // A stream socket passes descriptors only along with data.
         let byte = [IoSlice::new(&[DESCRIPTOR])];
         sendmsg(&self.stream, &byte, &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
@@ -110,6 +112,7 @@ impl Link {
     /// As [`Self::put`].
     pub fn flush(&mut self) -> io::Result<()> {
         let sent = self.stream.write_all(&self.out);
+        // Also after an error: a key may be among the data.
         self.out.as_mut_slice().zeroize();
         self.out.clear();
         sent
@@ -209,6 +212,7 @@ impl Link {
             let (now, later) = into.split_at_mut(n);
             if let Some(here) = self.inbox.get_mut(self.at..self.at + n) {
                 now.copy_from_slice(here);
+                // Now, not when the inbox is next filled: that may never happen.
                 here.zeroize();
             }
             self.at += n;
@@ -222,6 +226,7 @@ impl Link {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let got = loop {
             let mut slices = [IoSliceMut::new(&mut self.inbox)];
+            // A child that another thread starts meanwhile must not inherit a device or a mount.
             let flags = RecvFlags::CMSG_CLOEXEC;
             match recvmsg(self.stream.as_fd(), &mut slices, &mut control, flags) {
                 Err(rustix::io::Errno::INTR) => {}

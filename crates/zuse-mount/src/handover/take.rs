@@ -49,6 +49,7 @@ impl PoolMounts {
             return Ok(());
         }
         let mount_threads = self.mount_threads()?;
+        // Before the first connection is added: the mounts are the old process's until `begin`.
         mount_threads.workers.pause(Duration::ZERO);
         for _ in 0..count {
             let server =
@@ -74,6 +75,7 @@ impl PoolMounts {
         }
         for (dataset, objects) in &all {
             let numbers: HashSet<u64> = objects.keys().map(|object| object.0).collect();
+            // Before any file system is opened, because opening frees unlinked objects.
             self.pool().keep_unlinked(dataset, numbers)?;
         }
         Ok(all)
@@ -147,6 +149,7 @@ fn take_session(
         let (above, name) = (link.take()?, link.take_text()?);
         let opened = open(&*tree, what, &name);
         let fs = match (what, opened) {
+            // A mount without its root would be useless. A child may have been destroyed meanwhile.
             (place::ROOT, opened) => Some(opened?),
             (_, opened) => opened.ok(),
         };
@@ -180,6 +183,7 @@ fn take_session(
     note_snapshots(&session, &places);
     for place in &places {
         if let Some(fs) = place.volume.file_system() {
+            // The kernel may have these inodes open, and nothing holds their objects yet.
             place.volume.keep(&fs, &session.table);
         }
     }
@@ -285,12 +289,14 @@ fn take_node(
     let is_open = volume.file_system().is_some();
     let of_volume = volume.clone();
     let what = match what {
+        // Its number must not go to another file while the kernel refers to it.
         _ if !is_open && what != kind::VIRTUAL => What::Gone(of_volume, None),
         kind::OBJECT if ino == number::ROOT => {
             let fs = volume.enter().map_err(|e| Error::refused(e, "the root"))?;
             What::Object(of_volume, fs.root()?)
         }
         kind::OBJECT => match unlinked.get(&ObjectId(object)) {
+            // Held by its inode from now on: an unlinked object without a holder is freed.
             Some(znode) if znode.generation() == generation => {
                 What::Object(of_volume, znode.clone())
             }

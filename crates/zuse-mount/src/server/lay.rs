@@ -70,6 +70,7 @@ pub(super) fn lay(
         let Ok(fs) = session.tree.open(&child.dataset) else {
             continue;
         };
+        // By the file system, not the name: a renamed dataset keeps its volume and inodes.
         let same = old.values().find(|v| {
             v.file_system()
                 .is_some_and(|there| Arc::ptr_eq(&there, &fs))
@@ -113,6 +114,7 @@ pub(super) fn lay(
         .collect();
     *session.paths.lock() = paths;
     *session.children.lock() = new;
+    // Last: a look-up that finds the new cover also finds its file system.
     session.set_covers(covers);
     Ok((retired, heirs))
 }

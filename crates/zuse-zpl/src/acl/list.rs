@@ -103,6 +103,7 @@ impl Acl {
             let Some((entry, rest)) = bytes.split_at_checked(size) else {
                 return Err("an ACL ends inside an entry");
             };
+            // The bytes come from disk: they must not decide how much memory is taken.
             if entries.len() == ENTRIES_MAX {
                 return Err("an ACL of too many entries");
             }
@@ -231,6 +232,7 @@ impl Acl {
                 | u32::from(mask & EXECUTE != 0)
         };
         for e in &self.entries {
+            // Entries for new objects, and audit entries, grant nothing here.
             if e.flags & INHERIT_ONLY != 0 || e.kind > DENY {
                 continue;
             }
@@ -246,6 +248,7 @@ impl Acl {
                 exec_denied |= e.kind == DENY && e.mask & EXECUTE != 0;
                 0
             };
+            // The first entry that mentions a bit decides it (03c §8).
             let new = covered & !seen;
             seen |= new;
             if e.kind == ALLOW {

@@ -57,6 +57,7 @@ impl FileSystem {
         self.check_space_quota(&to.attributes())?;
         // A partial last block must be the last one of the target as well.
         let ends = from_at + len >= from.size() && to_at + len >= to.size();
+        // A partial last block, cloned into the middle, would overwrite bytes beyond its end.
         let blocks = if ends { len.div_ceil(size) } else { len / size }.min(AT_ONCE);
         let grows = u64::from(target.block_size()) != size;
         // A file with more than one block has the record size.
@@ -69,6 +70,7 @@ impl FileSystem {
             return Ok(0);
         }
         if grows && to.size() > 0 {
+            // The new block size copies the only block: read before the transaction.
             target.with_block(0, |_| ())?;
         }
         let bytes = estimate::write(to_at, blocks * size, size, to.ends_dirty(to_at));
@@ -103,6 +105,7 @@ impl FileSystem {
             };
             let reference = match self.objset.io().refer(tx.txg(), &bp) {
                 Ok(reference) => reference,
+                // Only what was cloned so far counts; the caller copies the rest.
                 Err(e) if e.is(Errno::NOTSUP) => break,
                 Err(e) => return Err(e),
             };

@@ -85,6 +85,7 @@ impl FileSystem {
         let view = self.store.table().view(znode.dnode())?;
         let found = view.u64(Attr::Xattr)?.unwrap_or(0);
         let mut state = znode.write();
+        // A thread may have set the first hidden value since the look without the lock.
         if state.attrs.xattr == XATTR_UNREAD {
             state.attrs.xattr = found;
         }
@@ -115,6 +116,7 @@ impl FileSystem {
     /// The result of `f` on the bytes of a value.
     pub(super) fn with_content<T>(&self, file: &Znode, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let size = file.size();
+        // A bound on what a damaged size makes this allocate.
         if !file.is_file() || size > 16 * VALUE_MAX as u64 {
             return Err(Error::corrupt(
                 file.dnode().place(),
@@ -199,6 +201,7 @@ impl FileSystem {
             if !zap::init_micro_with(&made.space, tx, name, entry)? {
                 return refuse(Errno::INVAL, "the name of an extended attribute");
             }
+            // A directory's size is its entries and two (03c §2).
             attrs.size = 3;
             self.store.write_new(tx, &made.space, &attrs, &acl, None)?;
             made.attrs = Some((attrs, of_file));
@@ -244,6 +247,7 @@ impl FileSystem {
                     self.make_object(tx, &parent, znode.object(), &who, SPACE_MODE, &new, now)?;
                 let made = created(&dnode, &attrs, b"", b"");
                 let space = self.cache.insert(dnode, attrs, false)?;
+                // Before the file's record: replay creates the file in this directory.
                 notes.push(Body::MakeXattrDir(made));
                 let mut state = znode.write();
                 state.attrs.xattr = space.object().0;
@@ -254,9 +258,11 @@ impl FileSystem {
         };
         if let Some((object, _)) = self.find(&space, name)? {
             let file = self.znode(object)?;
+            // A shorter value must not leave bytes of the old one beyond its end.
             file.dnode().free_range(tx, 0, u64::MAX)?;
             self.fill_hidden(tx, &file, value, now)?;
             if noted {
+                // Replay has to shorten the file as well, before it writes the new value.
                 let cut = Body::Truncate {
                     object: object.0,
                     offset: 0,
@@ -309,6 +315,7 @@ impl FileSystem {
             return Vec::new();
         }
         if let Some(log) = self.log() {
+            // These attributes are noted among names: the object's earlier records come before.
             log.before_rename(znode.object());
         }
         vec![as_they_are(znode.object(), &znode.attributes(), mask)]
@@ -320,6 +327,7 @@ impl FileSystem {
         let dnode = file.dnode();
         let len = value.len();
         let wanted = block_for(len);
+        // One block, which a reader gets with one read and without a copy.
         if dnode.max_block() == 0 && dnode.block_size() < wanted {
             dnode.set_block_size(tx, wanted)?;
         }

@@ -73,6 +73,7 @@ impl FileSystem {
     ) -> Result<Option<T>> {
         let known = [USER, TRUSTED, SECURITY];
         let plain = known.iter().any(|prefix| name.starts_with(prefix));
+        // ACLs depend on properties, and aliases on the directory's own comparison.
         if !plain || !who.free() || self.match_type() != MatchType::Exact {
             return Ok(None);
         }
@@ -80,6 +81,7 @@ impl FileSystem {
         let Some((file, attributes)) = self.stored_object(object) else {
             return Ok(None);
         };
+        // The number may have been reused since the client learned it.
         if attributes.generation != generation || attributes.kind() != mode::REGULAR {
             return Ok(None);
         }

@@ -106,6 +106,7 @@ impl ReadDir {
             }
             true
         });
+        // Given after the names that could be read before it.
         self.flaw = listed.err();
         self.from = (more && self.flaw.is_none()).then_some(from);
     }

@@ -210,6 +210,7 @@ impl File {
         let too_large = || Error::refused(Errno::NOMEM, "the file does not fit into memory");
         let size = usize::try_from(self.len()).map_err(|_| too_large())?;
         let mut bytes = Vec::new();
+        // A sparse file may claim any size: running out of memory must be an error.
         bytes.try_reserve_exact(size).map_err(|_| too_large())?;
         bytes.resize(size, 0);
         let got = self.read_at(0, &mut bytes)?;

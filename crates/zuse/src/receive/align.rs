@@ -130,6 +130,7 @@ impl Tree {
     fn find(&self, local: &Local) -> Option<&Sent> {
         let guids = || local.snaps.iter().rev().map(|(_, guid)| guid);
         let source = guids().find(|guid| self.sources.contains(guid));
+        // The newest common one: older snapshots may be shared with a clone as well.
         let shared = source.or_else(|| guids().find(|guid| self.snaps.contains_key(guid)));
         self.sent.get(self.snaps.get(shared?)?.0)
     }
@@ -239,6 +240,7 @@ impl Pool {
             let Some(theirs) = tree.find(local) else {
                 continue;
             };
+            // Once each: two datasets that promote each other in turn would never end.
             if local.origin.is_some() && !theirs.is_clone && done.promoted.insert(local.object) {
                 self.align_origin(at, locals)?;
                 done.steps += 1;
@@ -255,6 +257,8 @@ impl Pool {
                 }
             }
         }
+        // Only when nothing else changes: a promotion moves snapshots, by which datasets are
+        // recognised.
         if done.steps == before && force {
             self.destroy_gone(root, locals, tree, done)?;
         }
@@ -267,6 +271,7 @@ impl Pool {
         let origin = locals.all[at].origin.clone().unwrap_or_default();
         self.promote(&name)?;
         let from = origin.split('@').next().unwrap_or_default().to_owned();
+        // A promotion moves snapshots from one to the other, so both are read again.
         for changed in [name, from] {
             if let Some(at) = locals.find(&changed) {
                 locals.all[at] = self.local(&changed, locals.all[at].object)?;
@@ -295,6 +300,7 @@ impl Pool {
             Some(there) if there.name == root || !tree.has_source(there) => return Ok(()),
             Some(there) if tree.find(there).is_some_and(|s| s.here != there.name) => {
                 let (front, _) = there.name.rsplit_once('/').unwrap_or_default();
+                // It has the wanted name and goes elsewhere: a cycle of names needs a third one.
                 let passing = format!("{front}/{PASSING}{}-{}", std::process::id(), done.steps);
                 (there.name.clone(), passing)
             }
@@ -406,6 +412,7 @@ impl Pool {
             let is_root = match self.dsl().encryption(&here) {
                 Ok(Some(info)) => info.is_root,
                 Ok(None) => continue,
+                // It was left out, or could not be received.
                 Err(e) if e.is(Errno::NOENT) => continue,
                 Err(e) => return Err(e),
             };
@@ -428,6 +435,7 @@ impl Done {
                 self.steps += 1;
                 Ok(true)
             }
+            // Holds and clones do not fail the receive: the dataset stays.
             Err(e) if e.is(Errno::EXIST) || e.is(Errno::BUSY) => {
                 self.stuck.insert(name);
                 Ok(false)

@@ -185,6 +185,7 @@ pub fn simulate(session: &mut Session, pool: &Arc<Pool>) -> Outcome {
             return;
         }
         let key = Key::of(bp);
+        // Several threads visit blocks: with many parts they rarely meet at one lock.
         let part = parts.get(hasher.hash_one(key) as usize % PARTS);
         if let Some(part) = part {
             let mut part = part.lock();

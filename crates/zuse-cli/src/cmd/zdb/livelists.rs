@@ -100,6 +100,8 @@ fn live_and_unmatched(
 ) -> (Vec<&BlockPointer>, Vec<(&BlockPointer, usize)>) {
     let mut freed: BTreeMap<(u32, u64), Vec<&BlockPointer>> = BTreeMap::new();
     let mut live = Vec::new();
+    // The same place may be allocated and freed repeatedly. From the end, each free meets its own
+    // allocation next.
     for (bp, is_free) in entries.iter().rev() {
         let place = (bp.dva(0).vdev(), bp.dva(0).offset());
         if *is_free {
@@ -165,6 +167,7 @@ fn verify(pool: &Arc<Pool>, slabs: &[Slabs], blocks: &mut Blocks, out: &mut Stri
                 let geometry = vdev.geometry(pool, index);
                 metaslabs::each(pool, *object, geometry, &mut |_, entry| apply(None, entry))?;
             }
+            // After the metaslab's own map: the logs have only changes that are younger than it.
             for (txg, entry) in logged.remove(&(vdev.vdev, index)).unwrap_or_default() {
                 apply(Some(txg), entry);
             }

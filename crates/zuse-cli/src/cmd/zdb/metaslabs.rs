@@ -80,6 +80,8 @@ fn words(pool: &Pool, object: u64, count: u64) -> Result<Vec<u64>> {
         .saturating_add(1)
         .saturating_mul(dnode.block_size().into())
         / 8;
+    // The count comes from the pool's configuration, which may be wrong: the object's size bounds
+    // it.
     let mut raw = vec![0; usize::try_from(count.min(most).saturating_mul(8)).unwrap_or(0)];
     dnode.read_at(0, &mut raw)?;
     let mut all: Vec<u64> = raw

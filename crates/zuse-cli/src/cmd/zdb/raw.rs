@@ -119,6 +119,7 @@ pub fn run(session: &mut Session, pool: &Arc<Pool>, text: &str) -> Outcome {
             zuse::Address::new(place.vdev, place.offset, zuse::Txg(pool.uberblock().txg)),
             &mut bytes,
             usize::try_from(place.psize).unwrap_or(0),
+            // Without a block pointer there is no checksum to check against.
             &mut |_| true,
         )
         .or_cannot(|| format!("Read of {text} failed"))?;

@@ -151,6 +151,7 @@ impl<'a> Tree<'a> {
             self.data(bp, offset)?;
             return Ok(());
         }
+        // A block of another level is not walked: its content would be taken for pointers.
         if bp.is_redacted() || bp.level() != level {
             return Ok(());
         }

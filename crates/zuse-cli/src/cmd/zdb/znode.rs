@@ -148,6 +148,7 @@ impl Znodes {
             )
         };
         while at.object().0 != self.root {
+            // Parents come from disk: damaged ones may form a circle.
             if parts.len() > DEEPEST {
                 return Err(lost(&at));
             }
@@ -188,6 +189,7 @@ impl Znodes {
             }
             let mut names = HashMap::new();
             Zap::open(dir)?.list(0, &mut |name, value, _| {
+                // The upper bits of an entry are the type of the file.
                 let object = value & ((1 << 48) - 1);
                 names.entry(object).or_insert_with(|| name.to_vec());
                 names.len() < MOST_NAMES
@@ -210,6 +212,7 @@ fn target(view: &SaView, dnode: &Arc<Dnode>) -> Result<Vec<u8>> {
         let end = text.iter().position(|b| *b == 0).unwrap_or(text.len());
         return Ok(text.get(..end).unwrap_or_default().to_vec());
     }
+    // The size comes from disk: a wrong one must not decide how much memory is taken.
     let size = view.u64(Attr::Size)?.unwrap_or(0).min(4096);
     let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
     dnode.read_at(0, &mut text)?;

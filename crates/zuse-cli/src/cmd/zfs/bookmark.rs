@@ -69,6 +69,8 @@ impl Bookmark {
                 stop => stop,
             })?;
         if self.recursive {
+            // All are checked before the first is made: a name in use should not leave half of
+            // them.
             for (source, bookmark) in below(&pool, &source, &bookmark)? {
                 make(&pool, &source, &bookmark)?;
             }

@@ -208,6 +208,7 @@ impl Destroy {
             .into());
         }
         let names: Vec<String> = total.iter().map(|n| (*n).clone()).collect();
+        // A snapshot with clones is then destroyed later, with its last clone.
         let clones = match self.defer {
             true => Vec::new(),
             false => self.clones_of(pool, &names)?,
@@ -242,6 +243,7 @@ impl Destroy {
         self.check_unused(session, &names)?;
         if !clones.is_empty() {
             let options = DestroyOptions::RECURSIVE.force(self.force);
+            // Clones first: a snapshot with a clone cannot be destroyed.
             pool.destroy_datasets(&clones, options)
                 .map_err(|e| why_not(pool, &clones, &cannot(), &e))?;
         }

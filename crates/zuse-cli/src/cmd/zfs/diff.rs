@@ -95,6 +95,8 @@ impl Diff {
         if let Some(point) = point {
             prefix.push_str(point.trim_end_matches('/'));
         }
+        // The walk below reads what is on disk: changes of a mounted file system must be there
+        // first.
         pool.sync().or_cannot(cannot)?;
         let (before, after) = (
             pool.file_system(from).or_cannot(cannot)?,
@@ -106,6 +108,8 @@ impl Diff {
         let result = zuse_zpl::diff(&before, &after, &mut |change| {
             let line = self.line(&change, prefix.as_bytes());
             if let Err(stop) = ui.out().write_all(&line) {
+                // The walk takes errors of the pool only. The real one is kept: a closed pipe ends
+                // the command silently.
                 failed = Some(stop);
                 return Err(zuse::Error::refused(zuse::Errno::IO, "the output"));
             }

@@ -73,6 +73,8 @@ impl Inherit {
             let moves = automount::decides(property);
             let newly = moves && property == "mountpoint";
             if moves {
+                // Before the change: a mount in use would stay at a place that the property no
+                // longer names.
                 automount::check_movable(session, name)?;
             }
             if name.contains('#') {

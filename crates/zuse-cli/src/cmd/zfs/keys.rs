@@ -188,9 +188,11 @@ impl LoadKey {
         }
         let location = self.location.as_deref().unwrap_or(&info.location);
         let typed = location == "prompt" && std::io::IsTerminal::is_terminal(&session.ui.input);
+        // A file gives the same key each time: only a typed one is worth another attempt.
         let attempts = if typed { ATTEMPTS } else { 1 };
         for left in (0..attempts).rev() {
             let key = obtain(session, LOADING, info.format, location, name, false)?;
+            // A passphrase may take many rounds: Ctrl-C must end them.
             let interruption = session.interruption()?;
             let go_on = || !interruption.is_wanted();
             let done = match self.dry_run {
@@ -348,6 +350,7 @@ impl ChangeKey {
         let Some(format) = format else {
             return no("Keyformat required for new encryption root.");
         };
+        // Asked again: the key may just have been loaded.
         if !pool
             .encryption(name)
             .map_err(|e| fail(&e))?
@@ -381,6 +384,7 @@ impl ChangeKey {
                 "keyformat" => match zuse::key_format(value) {
                     Some(given) => {
                         if Some(given) != format {
+                            // What is at the old location is a key of the old format.
                             location = None;
                         }
                         format = Some(given);
@@ -395,6 +399,7 @@ impl ChangeKey {
                 other => return Err(no_change(&format!("invalid property '{other}'"))),
             }
         }
+        // After the loop: a new format clears the location, whichever option comes first.
         if let Some((_, value)) = self.options.iter().find(|(p, _)| p == "keylocation") {
             location = Some(value.clone());
         }

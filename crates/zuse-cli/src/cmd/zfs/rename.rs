@@ -112,6 +112,7 @@ impl Rename {
             at = name.rsplit_once('/').map(|(a, _)| a);
         }
         let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
+        // Collected from below, made from above: each needs its parent.
         for name in missing.iter().rev() {
             pool.create_filesystem(name, &[], owner)
                 .or_cannot(|| format!("cannot create '{name}'"))?;
@@ -137,6 +138,7 @@ impl Rename {
         }
         let moves = !from.contains('@') && !self.unmounted;
         if moves && !self.force {
+            // Before the change: a mount in use would stay at the place of the old name.
             crate::automount::check_movable(session, from)?;
         }
         pool.rename(from, &to, Recursion::of(self.recursive))

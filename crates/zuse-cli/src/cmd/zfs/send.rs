@@ -170,6 +170,7 @@ impl Send {
 
     fn options(&self) -> SendOptions {
         SendOptions {
+            // A raw stream has the blocks as they are on disk: large, embedded or compressed.
             large_blocks: self.large_blocks || self.raw,
             embed: self.embed || self.raw,
             compressed: self.compressed || self.raw,
@@ -301,6 +302,7 @@ impl Send {
                 stop => stop,
             })?;
         let asked = self.options();
+        // The token's flags stay, whatever this command asks for: the receiver has begun with them.
         token.large_blocks |= asked.large_blocks;
         token.embed |= asked.embed;
         token.compressed |= asked.compressed;

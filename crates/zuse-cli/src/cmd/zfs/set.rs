@@ -106,6 +106,7 @@ fn set_one(
     let goes = |(n, v): &(String, String)| n == "canmount" && v == "off";
     let stays = !newly && !pairs.iter().any(goes);
     if moves && !stays {
+        // Before the property is set: a mount in use could not follow it.
         automount::check_movable(session, name)?;
     }
     if pairs.iter().any(|(n, v)| n == "sync" && v == "always") {

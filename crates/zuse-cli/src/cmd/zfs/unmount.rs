@@ -65,6 +65,7 @@ impl Unmount {
         let pools = session.pool_names()?;
         let ours = |source: &str, _: &Path| pools.iter().any(|p| p == pool_of(source));
         for gone in orphan::orphans(ours) {
+            // Mounts whose process has ended: no host could unmount them.
             gone.take_away()?;
         }
         for pool in pools {

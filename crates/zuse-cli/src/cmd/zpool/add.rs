@@ -104,6 +104,7 @@ impl Add {
         }
         pool.add(&request)
             .map_err(|e| refused(&name, &e, request.force))?;
+        // The next import from the cache file must find the new devices.
         session.remember_again(&pool, pool.guid())?;
         session.log(&pool);
         Ok(())

@@ -71,6 +71,7 @@ impl Create {
         no_duplicates(&self.root_options)?;
         self.check_options()?;
         if !self.dry_run && session.wants_host()? {
+            // The process that creates the pool keeps it open, so it must be the host.
             return Err(Stop::NewProcess);
         }
         let name = self.pool.clone();
@@ -115,6 +116,8 @@ impl Create {
             force: self.force,
             imported: session.state.taken()?,
         };
+        // Before the first device is opened for writing: a refusal must leave all of them as they
+        // are.
         self.check(&new, &specs)?;
         if self.dry_run {
             return self.print_layout(session, &specs);
@@ -129,6 +132,7 @@ impl Create {
         if self.temporary.is_some() {
             passing.get_or_insert_default().label_name = Some(name);
         }
+        // Last: a pool that was not created completely is not imported.
         session.state.remember(&pool.config(), passing.as_ref())
     }
 
@@ -209,6 +213,7 @@ impl Create {
         {
             return Err(refusal(e).into());
         }
+        // After devices in use: what would be lost is reported before what merely looks odd.
         let odd = match self.force {
             true => Vec::new(),
             false => specs.objections(None, self.size),

@@ -34,6 +34,7 @@ impl Destroy {
         pool.destroy()
             .or_cannot_pool(|| format!("cannot destroy '{name}'"))?;
         session.release(&pool);
+        // Last: if the destroy fails, the pool stays imported.
         session.state.forget(pool.guid())
     }
 }

@@ -44,10 +44,12 @@ impl Export {
                 Err(stop) => return Err(stop),
             };
             unmount_all(session, name, self.force, "export")?;
+            // Before the export: afterwards the pool is closed.
             session.log(&pool);
             pool.export()
                 .or_cannot_pool(|| format!("cannot export '{name}'"))?;
             session.release(&pool);
+            // Last: if the export fails, the pool stays imported.
             session.state.forget(pool.guid())?;
         }
         Ok(())

@@ -204,6 +204,7 @@ impl Import {
             words.extend(["-o".into(), format!("{name}={value}").into()]);
         }
         words.extend(self.txg.iter().map(|txg| format!("-T{txg}").into()));
+        // By guid: two pools may have the same name.
         words.push(found.config.pool_guid.to_string().into());
         words
     }
@@ -218,6 +219,7 @@ impl Import {
             let extra = passing.get_or_insert_default();
             extra.label_name.clone_from(&label_name);
         }
+        // Before it is opened: two pools of one name could not be told apart by later commands.
         check_free(session, &name, found)?;
         let read_only = self
             .options
@@ -269,6 +271,7 @@ impl Import {
             return Ok(());
         }
         session.log(&pool);
+        // Last: a pool whose import failed half-way is not imported at the next boot.
         session.state.remember(&pool.config(), passing.as_ref())
     }
 

@@ -36,6 +36,7 @@ impl Reguid {
                 Stop::Failed(error) => CommandError { code: 255, ..error }.into(),
                 stop => stop,
             })?;
+        // Before the cache file has the new guid, by which commands will look for the host.
         session.move_holder(guids.old, guids.new)?;
         session.remember_again(&pool, guids.old)?;
         session.log(&pool);

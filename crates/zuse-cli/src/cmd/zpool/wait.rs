@@ -193,7 +193,9 @@ impl Wait {
                 .into_iter()
                 .any(|(work, left)| work.is_by_txg() && *left > 0)
             {
+                // Each txg does a part, and an idle pool has none of its own accord.
                 pool.sync().or_cannot_pool(cannot)?;
+                // It ends the command once its client has disconnected.
                 session.pause(Duration::ZERO)?;
             } else {
                 session.pause(LOOK)?;

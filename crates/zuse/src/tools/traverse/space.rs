@@ -162,6 +162,7 @@ fn each_entry(
     let place = || format!("space map, object {object}");
     let dnode = pool.spa().mos().dnode(ObjectId(object))?;
     let header = SpaceMapPhys::parse(&dnode.bonus_vec()).map_err(|e| e.at(place()))?;
+    // It comes from disk, and decides how much is read.
     if header.length > MAX_MAP {
         return Err(Error::corrupt(
             place(),
@@ -270,6 +271,7 @@ impl Space {
                 .features()
                 .is_active("com.fudosecurity:block_cloning"),
         };
+        // After the metaslabs' own maps, which are older than their entries in the logs.
         space.apply_logs(pool)?;
         for vdev in space.vdevs.values() {
             let bits: u64 = vdev.bits();
@@ -311,6 +313,7 @@ impl Space {
             }
         }
         let zap = Zap::open(&pool.spa().mos().dnode(ObjectId(zap))?)?;
+        // In the order of txgs: a range may be allocated, freed and allocated again.
         let mut by_txg = BTreeMap::new();
         let mut cursor = zap.cursor(0);
         while let Some(entry) = cursor.next()? {
