@@ -32,6 +32,11 @@ pub fn group() -> u32 {
     GROUP.get().unwrap_or_else(own)
 }
 
+/// The owner and the group of root directories that this command creates.
+pub fn owner() -> (u32, u32) {
+    (rustix::process::getuid().as_raw(), group())
+}
+
 /// Adopts the caller's umask, groups and time zone in this thread.
 ///
 /// # Errors

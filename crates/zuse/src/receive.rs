@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use zuse_base::{Errno, Error, Refusal, Result};
 use zuse_dsl::property::{ReceivedProperties, SetAs, Value};
-use zuse_dsl::{CreateOptions, KeyMaterial, ReceivedEncryption};
+use zuse_dsl::{KeyMaterial, ReceivedEncryption};
 use zuse_format::nvlist::{NvList, NvValue};
 use zuse_format::property::{Access, Home, dataset_property, is_user_property};
 use zuse_stream::record::{Begin, Header, Record};
@@ -64,6 +64,8 @@ pub struct ReceiveRequest {
     ///
     /// [`received_key_request`]: crate::received_key_request
     pub key: Option<KeyMaterial>,
+    /// The uid and gid of the root directories of missing parents, which are created.
+    pub owner: (u32, u32),
 }
 
 /// A snapshot in the stream, before and after it was received.
@@ -336,7 +338,7 @@ impl Pool {
             return Ok(skip(reader)?);
         }
         if request.naming != Naming::Exact {
-            self.make_parents(&target)?;
+            self.make_parents(&target, request.owner)?;
         }
         let exists = self.dsl().dataset(&target).is_ok();
         let (options, late) = self.options_for(begin, package, request, &target, exists)?;
@@ -487,7 +489,7 @@ impl Pool {
         }
     }
 
-    fn make_parents(self: &Arc<Self>, target: &str) -> Result<()> {
+    fn make_parents(&self, target: &str, owner: (u32, u32)) -> Result<()> {
         let mut missing = Vec::new();
         let mut at = target;
         while let Some((parent, _)) = at.rsplit_once('/') {
@@ -497,21 +499,9 @@ impl Pool {
             missing.push(parent.to_owned());
             at = parent;
         }
-        // Collected from below, made from above: each needs its parent.
-        for name in missing.into_iter().rev() {
-            let now = self.spa().clock().now();
-            let features = crate::backing::pool_features(self.spa());
-            let options = zuse_zpl::FormatOptions {
-                now,
-                features,
-                ..zuse_zpl::FormatOptions::default()
-            };
-            self.dsl().create_dataset(
-                &name,
-                CreateOptions::filesystem(Box::new(move |os, tx| {
-                    zuse_zpl::format(os, tx, &options)
-                })),
-            )?;
+        // Collected from below, made from above: each needs its parent, and inherits its key.
+        for name in missing.iter().rev() {
+            self.create_filesystem(name, &[], owner)?;
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ pub fn ancestors(pool: &zuse::Pool, name: &str, make: bool) -> Outcome<Vec<Strin
                 .into(),
         );
     }
-    let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
+    let owner = crate::caller::owner();
     for above in missing.iter().rev() {
         pool.create_filesystem(above, &[], owner)
             .or_cannot(|| format!("cannot create '{above}'"))?;
@@ -145,10 +145,7 @@ impl Create {
             );
         };
         let pool = self.open(session)?;
-        let owner = (
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw(),
-        );
+        let owner = crate::caller::owner();
         if pool.exists(name).or_cannot(cannot)? {
             if self.parents {
                 return Ok(());

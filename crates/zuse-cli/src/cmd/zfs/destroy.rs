@@ -220,22 +220,7 @@ impl Destroy {
             for name in &total {
                 self.show_step(session, name)?;
             }
-            let mut bytes = 0;
-            for (head, of_one) in heads.iter().zip(&chosen) {
-                let all = pool.snapshots(&head.name).or_cannot(cannot)?;
-                for (first, last) in runs(&all, of_one) {
-                    bytes += pool.dsl().reclaim(first, last).or_cannot(cannot)?;
-                }
-            }
-            if self.parsable {
-                session.ui.line(format!("reclaim\t{bytes}"))?;
-            } else if self.verbose {
-                session.ui.line(format!(
-                    "{} reclaim {}",
-                    if self.dry_run { "would" } else { "will" },
-                    nicebytes(bytes)
-                ))?;
-            }
+            self.show_reclaimed(session, pool, &chosen)?;
         }
         if self.dry_run {
             return Ok(());
@@ -251,6 +236,37 @@ impl Destroy {
         pool.destroy_snapshots(&names, self.options())
             .map_err(|e| why_not(pool, &names, &first(), &e))?;
         session.log(pool);
+        Ok(())
+    }
+
+    /// How much space is freed with snapshots, by dataset.
+    fn show_reclaimed(
+        &self,
+        session: &mut Session,
+        pool: &zuse::Pool,
+        chosen: &[Vec<String>],
+    ) -> Outcome {
+        let cannot = || format!("cannot destroy '{}'", self.name);
+        let mut bytes = 0;
+        for of_one in chosen {
+            let head = of_one.first().and_then(|name| name.split_once('@'));
+            let Some((head, _)) = head else {
+                continue;
+            };
+            let all = pool.snapshots(head).or_cannot(cannot)?;
+            for (first, last) in runs(&all, of_one) {
+                bytes += pool.dsl().reclaim(first, last).or_cannot(cannot)?;
+            }
+        }
+        if self.parsable {
+            session.ui.line(format!("reclaim\t{bytes}"))?;
+        } else if self.verbose {
+            session.ui.line(format!(
+                "{} reclaim {}",
+                if self.dry_run { "would" } else { "will" },
+                nicebytes(bytes)
+            ))?;
+        }
         Ok(())
     }
 

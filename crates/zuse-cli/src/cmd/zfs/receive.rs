@@ -230,6 +230,7 @@ impl Receive {
     /// The request to the library, without the key.
     fn request(&self) -> Outcome<ReceiveRequest> {
         let mut request = ReceiveRequest {
+            owner: crate::caller::owner(),
             target: self.target.clone(),
             naming: match (self.drop_pool, self.last) {
                 (true, _) => Naming::DropPool,

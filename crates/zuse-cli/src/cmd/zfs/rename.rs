@@ -111,7 +111,7 @@ impl Rename {
             missing.push(name.to_owned());
             at = name.rsplit_once('/').map(|(a, _)| a);
         }
-        let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
+        let owner = crate::caller::owner();
         // Collected from below, made from above: each needs its parent.
         for name in missing.iter().rev() {
             pool.create_filesystem(name, &[], owner)

@@ -100,7 +100,7 @@ impl Create {
             true => None,
             false => self.root_key(session, &root_properties)?,
         };
-        let owner = (rustix::process::getuid().as_raw(), crate::caller::group());
+        let owner = crate::caller::owner();
         let new = NewPool {
             name: name.clone(),
             temporary_name: self.temporary.clone(),
