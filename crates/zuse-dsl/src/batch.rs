@@ -117,7 +117,12 @@ impl Dsl {
                 drop(batch.coming.take());
                 ctx.dsl.metadata_cache.forget_resolved();
                 match (batch.fatal.into_inner(), before) {
-                    (Some(e), _) => return Err(e),
+                    (Some(e), before) => {
+                        // Else the savepoint would stay open, and note what others free.
+                        before.map_or(Ok(()), |before| ctx.undo(before))?;
+                        // The task itself has succeeded: nothing of the batch is left.
+                        return Ok(Err(e));
+                    }
                     (None, Some(before)) if batch.undone.get() => ctx.undo(before)?,
                     (None, Some(_)) => ctx.keep()?,
                     (None, None) => {}
@@ -125,9 +130,9 @@ impl Dsl {
                 if ctx.dsl.frees_wait()? {
                     ctx.spa.note_frees();
                 }
-                Ok(made)
+                Ok(Ok(made))
             },
-        )
+        )?
     }
 }
 

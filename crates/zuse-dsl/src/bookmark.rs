@@ -378,7 +378,7 @@ impl Ctx<'_> {
         // A bookmark may outlive its snapshot, so the chain cannot be asked.
         let mut found = same && source.contains('#');
         while !found && at.prev_snap != 0 && at.prev_snap_txg >= txg {
-            let older = self.meta.ds(at.prev_snap)?;
+            let older = self.meta.older(&at)?;
             found = older.guid == guid;
             at = older;
         }

@@ -388,18 +388,14 @@ fn sizes_of(ctx: &Ctx<'_>, blocks: &[BlockPointer]) -> Sizes {
 /// The keys that a deadlist of a dataset after snapshot `snap` must have: `prev_snap_txg` of the
 /// whole chain.
 pub(crate) fn chain_keys(meta: &Meta, snap: u64) -> Result<Vec<u64>> {
-    let mut keys = Vec::new();
-    let mut at = snap;
-    while at != 0 {
-        let phys = meta.ds(at)?;
-        keys.push(phys.prev_snap_txg);
-        if phys.prev_snap != 0 && phys.prev_snap_txg >= phys.creation_txg {
-            return Err(Error::contradiction(
-                format!("dataset {at}"),
-                "snapshots are not in the order of their txgs",
-            ));
-        }
-        at = phys.prev_snap;
+    if snap == 0 {
+        return Ok(Vec::new());
+    }
+    let mut at = meta.ds(snap)?;
+    let mut keys = vec![at.prev_snap_txg];
+    while at.prev_snap != 0 {
+        at = meta.older(&at)?;
+        keys.push(at.prev_snap_txg);
     }
     keys.sort_unstable();
     keys.dedup();

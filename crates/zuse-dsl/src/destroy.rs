@@ -149,7 +149,7 @@ impl Dsl {
             if at.prev_snap_txg <= first.creation_txg {
                 return Ok(sum.used as u64);
             }
-            at = meta.ds(at.prev_snap)?;
+            at = meta.older(&at)?;
         }
     }
 }

@@ -351,7 +351,7 @@ impl Dsl {
             if at.prev_snap == target {
                 return Ok(true);
             }
-            at = meta.ds(at.prev_snap)?;
+            at = meta.older(&at)?;
         }
         Ok(false)
     }

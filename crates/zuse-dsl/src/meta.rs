@@ -191,6 +191,20 @@ impl Meta {
         ds_of(&*self.dnode(object)?)
     }
 
+    /// The snapshot before a dataset or snapshot, which must have one. Its txgs are lower than those
+    /// of the later one, so a walk along forged links ends.
+    pub fn older(&self, later: &DslDatasetPhys) -> Result<DslDatasetPhys> {
+        let older = self.ds(later.prev_snap)?;
+        let falls = older.prev_snap == 0 || older.prev_snap_txg < older.creation_txg;
+        if older.creation_txg > later.prev_snap_txg || !falls {
+            return Err(Error::contradiction(
+                format!("dataset {}", later.prev_snap),
+                "snapshots are not in the order of their txgs",
+            ));
+        }
+        Ok(older)
+    }
+
     /// As [`Self::ds`], for listings: from the metadata cache, if it is there.
     pub fn listed_ds(&self, object: u64) -> Result<DslDatasetPhys> {
         Ok(self.listed(object)?.phys)

@@ -306,7 +306,7 @@ impl Dsl {
             if at.prev_snap_txg <= from.txg {
                 break;
             }
-            at = meta.ds(at.prev_snap)?;
+            at = meta.older(&at)?;
         }
         let start = if at.prev_snap_txg == from.txg {
             let source = meta.ds(at.prev_snap)?;

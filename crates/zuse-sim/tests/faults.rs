@@ -541,3 +541,39 @@ fn waiter_is_done(b: &Bench) -> bool {
     };
     b.fs.dirty_txg(&znode).is_none()
 }
+
+#[test]
+fn a_batch_that_cannot_read_the_mos_ends_its_savepoint() {
+    let b = bench(&[]);
+    for name in ["tank/a", "tank/b"] {
+        let made = b.pool.create_filesystem(name, &[], (0, 0));
+        made.expect("created");
+    }
+    let Bench { device, pool, fs } = b;
+    drop(fs);
+    pool.close().expect("closed");
+    let Bench { device, pool, fs } = reopened(&device);
+    pool.drop_cache();
+    let broken = device.clone();
+    let failed = pool.dsl().batch(true, move |batch| {
+        broken.add(Rule::broken(Op::Read));
+        let found = batch.entry("tank/a").map(drop);
+        broken.clear();
+        found
+    });
+    assert!(failed.is_err(), "it was not read from the device");
+    let next = pool.dsl().batch(true, |batch| batch.entry("tank/b"));
+    assert!(next.expect("a batch").expect("read").is_some());
+    // What is freed now is freed, and not noted for the savepoint.
+    pool.destroy_dataset("tank/a", Default::default())
+        .expect("destroyed");
+    drop(fs);
+    pool.close().expect("closed");
+    let checked = reopened(&device);
+    let report = zuse_check::check(checked.pool.spa(), zuse_check::Depth::All).expect("check");
+    assert!(
+        report.not_of_labels().is_empty(),
+        "{:?}",
+        report.not_of_labels()
+    );
+}

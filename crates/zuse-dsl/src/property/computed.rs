@@ -589,7 +589,7 @@ impl<'a> View<'a> {
         while at.prev_snap_txg > b.creation_txg {
             let list = Deadlist::open(meta, at.deadlist)?;
             freed = freed.wrapping_add(list.range(0, b.creation_txg)?.used as u64);
-            at = meta.ds(at.prev_snap)?;
+            at = meta.older(&at)?;
         }
         Ok(self
             .phys
@@ -631,7 +631,7 @@ impl Dsl {
             }
             let list = Deadlist::open(meta, at.deadlist)?;
             freed = freed.wrapping_add(list.range(0, old.creation_txg)?.used as u64);
-            at = meta.ds(at.prev_snap)?;
+            at = meta.older(&at)?;
         }
         let last = Deadlist::totals_of(meta, at.deadlist)?.used as u64;
         Ok(phys

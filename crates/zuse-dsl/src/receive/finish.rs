@@ -71,11 +71,10 @@ impl Ctx<'_> {
     /// Snapshots of a head that are newer than an older one of it, newest first.
     fn newer_snapshots(&self, head: u64, source: u64) -> Result<Vec<u64>> {
         let mut out = Vec::new();
-        let mut at = self.meta.ds(head)?.prev_snap;
-        // A damaged chain might never reach its source.
-        while at != source && at != 0 && out.len() < 1 << 20 {
-            out.push(at);
-            at = self.meta.ds(at)?.prev_snap;
+        let mut at = self.meta.ds(head)?;
+        while at.prev_snap != source && at.prev_snap != 0 {
+            out.push(at.prev_snap);
+            at = self.meta.older(&at)?;
         }
         Ok(out)
     }

@@ -24,7 +24,7 @@ impl Allocator {
         })
     }
 
-    /// Adds metaslabs to a vdev. On the sync thread: nothing is allocated or freed meanwhile.
+    /// Adds metaslabs to a vdev. On the sync thread. Intent logs may be allocated meanwhile.
     ///
     /// # Errors
     /// There is no such vdev, or the new geometry is invalid.

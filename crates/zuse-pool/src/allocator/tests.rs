@@ -595,3 +595,18 @@ fn a_metaslab_that_was_left_out_of_its_txg_is_noticed() {
     allocator.forget_work(Txg(4));
     commit(&allocator, &memory, 4);
 }
+
+#[test]
+fn what_is_allocated_while_a_vdev_grows_is_recorded() {
+    let memory = Arc::new(Memory::default());
+    let allocator = pool(&memory, &[disk(0, 4, AllocClass::Normal)]);
+    // A thread has chosen the vdev before it grows, and allocates afterwards.
+    let old = allocator.vdev(0).unwrap();
+    allocator.grow_vdev(disk(0, 6, AllocClass::Normal)).unwrap();
+    old.allocated.fetch_add(4096, Relaxed);
+    old.mark_dirty(Txg(5), 2);
+    assert_eq!(allocator.total().allocated, 4096);
+    let grown = allocator.vdev(0).unwrap();
+    assert_eq!(grown.metaslabs().len(), 6);
+    assert_eq!(grown.take_dirty(Txg(5)), [2].into());
+}

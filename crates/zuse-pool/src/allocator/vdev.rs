@@ -138,11 +138,13 @@ pub(crate) struct VdevSpace {
     metaslabs: Vec<Arc<Metaslab>>,
     /// The active metaslabs for copies 0, 1, 2 of blocks, and for log blocks.
     pub(super) active: [AtomicUsize; 4],
-    work: Mutex<Work>,
     array: AtomicU64,
     pub(super) open_for_new: AtomicBool,
-    pub(super) allocated: AtomicU64,
-    pub(super) deferred: AtomicU64,
+    // Shared with the vdev as it was before it grew: a thread that writes an intent log may still
+    // allocate by the old one.
+    work: Arc<Mutex<Work>>,
+    pub(super) allocated: Arc<AtomicU64>,
+    pub(super) deferred: Arc<AtomicU64>,
     pub(super) capacity: AtomicU64,
     /// Space held only by the checkpoint. It counts as allocated.
     pub(super) kept: SideMap,
@@ -187,15 +189,15 @@ impl VdevSpace {
             info,
             metaslabs,
             active: [const { AtomicUsize::new(NONE) }; 4],
-            work: Mutex::new(work),
+            work: Arc::new(Mutex::new(work)),
             open_for_new: AtomicBool::new(true),
-            allocated: AtomicU64::new(allocated),
-            deferred: AtomicU64::new(0),
+            allocated: Arc::new(AtomicU64::new(allocated)),
+            deferred: Arc::default(),
             capacity: AtomicU64::new(capacity),
         })
     }
 
-    /// A copy with the metaslabs of a larger size. The pending work of existing ones is taken over.
+    /// A copy with the metaslabs of a larger size. The pending work of existing ones is shared.
     pub(super) fn grown(&self, info: VdevInfo, tripwire: Arc<Tripwire>) -> Result<Self> {
         info.check()?;
         // The same metaslabs, not copies: other threads use them meanwhile.
@@ -221,10 +223,10 @@ impl VdevSpace {
             info,
             metaslabs,
             active: [0, 1, 2, 3].map(|copy| AtomicUsize::new(active(copy))),
-            work: Mutex::new(mem::take(&mut *self.work())),
             open_for_new: AtomicBool::new(self.open_for_new.load(Relaxed)),
-            allocated: AtomicU64::new(self.allocated.load(Relaxed)),
-            deferred: AtomicU64::new(self.deferred.load(Relaxed)),
+            work: Arc::clone(&self.work),
+            allocated: Arc::clone(&self.allocated),
+            deferred: Arc::clone(&self.deferred),
             capacity: AtomicU64::new(capacity),
         })
     }
