@@ -391,17 +391,18 @@ impl FileSystem {
         let object = znode.object();
         // Removed from the set and freed in one transaction: a number in the set must never be
         // reused.
-        let was_deferred = match self.deferred()?.leave(tx, object) {
+        match self.deferred()?.leave(tx, object) {
             Err(error) if !error.is(Errno::NOENT) => return Err(error),
-            other => other.unwrap_or(false),
-        };
+            _ => {}
+        }
         // Objects that only this one refers to are freed first.
         let freed = match self.store.external_acl(znode.dnode()) {
             0 => Ok(()),
             acl => self.objset.free(tx, ObjectId(acl)),
         };
         let freed = freed.and_then(|()| self.objset.free(tx, object));
-        if freed.is_err() && was_deferred {
+        if freed.is_err() {
+            // It has no name any more, so only the set leads to it.
             self.deferred()?.enter(tx, object)?;
         }
         freed

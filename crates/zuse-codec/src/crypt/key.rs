@@ -233,8 +233,9 @@ impl MasterKey {
         wrapped: &WrappedKey,
     ) -> Result<Self, CodecError> {
         let len = suite.key_len();
-        let mut message = Zeroizing::new(wrapped.master[..len].to_vec());
-        message.reserve_exact(HMAC_LEN);
+        // Its final size at once: a vector that grows leaves a copy behind, which nobody wipes.
+        let mut message = Zeroizing::new(Vec::with_capacity(len + HMAC_LEN));
+        message.extend_from_slice(&wrapped.master[..len]);
         message.extend_from_slice(&wrapped.hmac);
         let cipher = BlockCipher::new(suite.wrapping(), &*wrapping.0)?;
         let aad = wrap_aad(suite, guid, version);
@@ -260,8 +261,9 @@ impl MasterKey {
         iv: BlockIv,
     ) -> Result<WrappedKey, CodecError> {
         let len = self.suite.key_len();
-        let mut message = Zeroizing::new(self.master[..len].to_vec());
-        message.reserve_exact(HMAC_LEN);
+        // Its final size at once: a vector that grows leaves a copy behind, which nobody wipes.
+        let mut message = Zeroizing::new(Vec::with_capacity(len + HMAC_LEN));
+        message.extend_from_slice(&self.master[..len]);
         message.extend_from_slice(&*self.hmac.0);
         let cipher = BlockCipher::new(self.suite.wrapping(), &*wrapping.0)?;
         let mac = cipher.seal(&iv, &wrap_aad(self.suite, guid, version), &mut message)?;

@@ -96,7 +96,7 @@ impl OpenOptions {
             let what = format!("'{}' cannot be opened for writing", path.display());
             return Err(Error::refused(Errno::ROFS, what));
         }
-        let znode = self.find(files, path)?;
+        let (znode, is_new) = self.find(files, path)?;
         if !znode.is_file() {
             let errno = if znode.is_dir() {
                 Errno::ISDIR
@@ -107,7 +107,10 @@ impl OpenOptions {
             return Err(Error::refused(errno, what));
         }
         let want = u32::from(self.read) * MAY_READ + u32::from(writes) * MAY_WRITE;
-        at_path(path, files.fs.access(&files.who, &znode, want))?;
+        // The mode of a new file is for those who open it later.
+        if !is_new {
+            at_path(path, files.fs.access(&files.who, &znode, want))?;
+        }
         if self.truncate && self.write {
             at_path(path, files.fs.truncate(&files.who, &znode, 0))?;
         }
@@ -122,23 +125,24 @@ impl OpenOptions {
         })
     }
 
-    fn find(&self, files: &Files, path: &Path) -> Result<Arc<Znode>> {
+    /// The file, and whether it was created here.
+    fn find(&self, files: &Files, path: &Path) -> Result<(Arc<Znode>, bool)> {
         if !self.create && !self.create_new {
-            return files.at(path);
+            return files.at(path).map(|found| (found, false));
         }
         let (dir, name) = files.place(path)?;
         if !self.create_new {
             match files.fs.lookup(&files.who, &dir, name) {
                 Err(e) if e.is(Errno::NOENT) => {}
-                found => return at_path(path, found),
+                found => return at_path(path, found).map(|found| (found, false)),
             }
         }
         let made = match files.fs.create(&files.who, &dir, name, self.mode) {
             // Another thread created it after it was looked up.
             Err(e) if e.is(Errno::EXIST) && !self.create_new => {
-                files.fs.lookup(&files.who, &dir, name)
+                files.fs.lookup(&files.who, &dir, name).map(|z| (z, false))
             }
-            made => made,
+            made => made.map(|z| (z, true)),
         };
         at_path(path, made)
     }

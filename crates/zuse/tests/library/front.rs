@@ -181,6 +181,12 @@ fn whoever_asks_for_enforcement_is_refused_what_modes_forbid() {
     assert!(other.write("new", "text").unwrap_err().is(Errno::ACCES));
     files.set_mode("secret", 0o644).unwrap();
     assert_eq!(other.read("secret").unwrap(), b"text");
+    // The mode of a new file does not bind who creates it, as in open(2).
+    files.set_mode("/", 0o777).unwrap();
+    let new = || FileOptions::new().write(true).create(true).mode(0o444);
+    let mut file = new().open(&other, "fixed").unwrap();
+    file.write_all(b"once").unwrap();
+    assert!(new().open(&other, "fixed").unwrap_err().is(Errno::ACCES));
 }
 
 #[test]
