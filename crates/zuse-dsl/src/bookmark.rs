@@ -28,7 +28,6 @@ impl Dsl {
     }
 
     pub(crate) fn bookmarks_of(&self, head: u64) -> Result<Vec<(String, BookmarkPhys)>> {
-        let meta = self.meta()?;
         let Some(table) = self.bookmark_table(head)? else {
             return Ok(Vec::new());
         };
@@ -37,7 +36,6 @@ impl Dsl {
                 .map_err(|e| e.at(format!("bookmark {name} of dataset {head}")))?;
             Ok((name, phys))
         };
-        let _ = meta;
         table.entries()?.into_iter().map(parse).collect()
     }
 

@@ -191,8 +191,8 @@ impl Meta {
         ds_of(&*self.dnode(object)?)
     }
 
-    /// The snapshot before a dataset or snapshot, which must have one. Its txgs are lower than those
-    /// of the later one, so a walk along forged links ends.
+    /// The snapshot before a dataset or snapshot, which must have one. Its txgs are lower than
+    /// those of the later one, so a walk along forged links ends.
     pub fn older(&self, later: &DslDatasetPhys) -> Result<DslDatasetPhys> {
         let older = self.ds(later.prev_snap)?;
         let falls = older.prev_snap == 0 || older.prev_snap_txg < older.creation_txg;

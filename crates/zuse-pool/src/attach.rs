@@ -263,7 +263,6 @@ impl Pool {
                 if let Some(leaf) = config.vdev_tree.find_mut(guid) {
                     leaf.resilver_defer = true;
                 }
-                // `config_changed` takes the lock itself.
                 drop(config);
                 ctx.pool.config_changed();
             }
@@ -295,7 +294,7 @@ impl Pool {
         let mut config = self.config.lock();
         let end = &mut |node: &mut VdevConfig| node.resilver_defer = false;
         config.vdev_tree.visit_mut(end);
-        // Released here, because `config_changed` and the count take the lock themselves.
+        // Released here, because the count takes the lock itself.
         drop(config);
         self.config_changed();
         self.count_deferred(ctx, 0).map(drop)

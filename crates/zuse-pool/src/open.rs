@@ -561,7 +561,7 @@ fn check_known(labels: &PoolConfig) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to write to a pool that another host may be writing to, or whose version is too old.
+/// Refuses to write to a pool that another host may be writing to.
 fn check_writing(
     env: &Environment,
     labels: &PoolConfig,

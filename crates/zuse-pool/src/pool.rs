@@ -724,7 +724,7 @@ impl Pool {
                 };
                 result = self.txgs.wait_synced(self.open_txg(), closing);
                 if result.is_ok() && state != PoolState::Active {
-                    // Two more empty txgs, so that deferred frees are completed as far as possible.
+                    // Once more, because deferred frees are completed in a later txg.
                     result = self.txgs.wait_synced(self.open_txg(), closing);
                 }
                 if result.is_err() {

@@ -351,8 +351,7 @@ impl FileSystem {
     }
 
     /// An unlinked object without other holders, if it can be freed in a transaction with others.
-    /// One that is freed already, or has a holder or a name again, counts as simple: nothing is
-    /// left to do.
+    /// `None` as well for one that is freed already, or has a holder or a name again.
     fn is_simple(&self, object: ObjectId, generation: Option<u64>) -> Result<Option<Arc<Znode>>> {
         let znode = match self.znode(object) {
             Err(error) if error.is(Errno::NOENT) => return Ok(None),

@@ -126,7 +126,8 @@ impl Dataset {
         Ok(found.into_iter().filter_map(property).collect())
     }
 
-    /// Sets properties, all or none.
+    /// Sets properties. Values are checked before the first is set. An error afterwards may leave
+    /// some of them set.
     ///
     /// # Errors
     /// `Refused(INVAL)` with the messages of `zfs set`; `Refused(NOSPC)` if a limit does not fit.

@@ -111,7 +111,7 @@ impl Pool {
         if self.keeps_checkpoint() || self.is_discarding() {
             return Ok(());
         }
-        let mut tree = self.config.lock().vdev_tree.clone();
+        let tree = self.config.lock().vdev_tree.clone();
         let mut whole = Vec::new();
         let mut state = self.dtls.0.lock();
         tree.visit(&mut |node| {
@@ -145,7 +145,6 @@ impl Pool {
                 node.rebuild_txg = None;
             }
         };
-        tree.visit_mut(&mut forget);
         self.config.lock().vdev_tree.visit_mut(&mut forget);
         self.config_changed();
         self.want_finish_replace(ctx.txg.next());
