@@ -295,7 +295,6 @@ impl Unflushed {
                     let len = rest.len().min((sector - at % sector) as usize);
                     if prng.chance(1, 2) {
                         // The place was checked when the write arrived.
-                        // The place was checked when the write arrived.
                         let _ = device.write_at(&rest[..len], at);
                     }
                     rest = &rest[len..];

@@ -145,7 +145,6 @@ impl Pool {
         let node = config.vdev_tree.children.get(vdev as usize);
         let zap = ObjectId(node.and_then(|n| n.zap_top).unwrap_or(0));
         // Released before the MOS is read.
-        // Released before the MOS is read.
         drop(config);
         if zap == ObjectId::ZERO {
             return Ok((zap, None));

@@ -251,7 +251,6 @@ impl Pool {
         // Removed from the tree first: no label may name a freed object.
         let object = node.and_then(|n| n.dtl.take());
         // Released before the MOS is changed.
-        // Released before the MOS is changed.
         drop(config);
         self.free_dtl_object(ctx, object)?;
         if object.is_some() {

@@ -735,7 +735,6 @@ impl Pool {
             let threads = std::mem::take(&mut *self.threads.lock());
             for thread in threads {
                 // Both catch their panics, so there is no result to lose.
-                // Both catch their panics, so there is no result to lose.
                 let _ = thread.join();
             }
         }

@@ -156,7 +156,6 @@ impl Pool {
             }
         });
         // The txg that is waited for below takes this lock.
-        // The txg that is waited for below takes this lock.
         drop(config);
         if left.is_empty() {
             return self.sync_now();

@@ -15,6 +15,7 @@
 //! - Only allocatable space is touched, not recently freed space or that of a checkpoint. Meanwhile
 //!   it cannot be allocated ([`crate::Allocator`], `hold_free`).
 //! - The position on disk is never ahead of the work: after a power cut some of it is repeated.
+//!   Places where a device fails are skipped, and count as its errors.
 //! - The caller gets an answer when the new state is on disk.
 //!
 //! One thread works for all devices in turn, while something is active. It holds no lock while it
@@ -284,7 +285,6 @@ impl Pool {
         if let Some(own) = all.iter().find(|s| (s.zap, s.kind) == (zap, kind)) {
             return Ok(own.clone());
         }
-        // Released before the ZAP is read.
         // Released before the ZAP is read.
         drop(all);
         let [state, next, _] = kind.keys();

@@ -76,7 +76,6 @@ fn quota(vdev: &VdevSpace, members: &[Arc<VdevSpace>]) -> u64 {
     let sum =
         |of: &dyn Fn(&VdevSpace) -> u64| members.iter().map(|v| u128::from(of(v))).sum::<u128>();
     // At least 1, because a full class must not divide by zero.
-    // At least 1, because a full class must not divide by zero.
     let free = sum(&|v| v.free_bytes()).max(1);
     let capacity = sum(&|v| v.capacity.load(Relaxed)).max(1);
     let base = u128::from(ALIQUOT * vdev.info.children.max(1));

@@ -151,7 +151,6 @@ impl Metaslab {
         }
         let free = state.free_on_disk(frees)?;
         // The rest works on the copy, while other threads allocate.
-        // The rest works on the copy, while other threads allocate.
         drop(state);
         // Only if that halves the map, because condensing writes all of it.
         let limit = map.header().length / 2;
@@ -242,7 +241,6 @@ impl Metaslab {
         if state.free.as_ref().is_some_and(|f| f.len() <= CHEAP_LOOK) {
             state.check_invariants(self.region());
         }
-        // Released before the caller's code runs.
         // Released before the caller's code runs.
         drop(state);
         oldest.iter().for_each(&mut visit);

@@ -141,7 +141,6 @@ impl Worker {
         }
         due &= work.dirty;
         // This lock is a leaf, and `want` takes another one.
-        // This lock is a leaf, and `want` takes another one.
         drop(all);
         if due {
             self.noted = Instant::now();
