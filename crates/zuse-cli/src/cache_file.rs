@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use zuse::{PoolConfig, VdevConfig};
@@ -148,11 +149,32 @@ impl CacheFile {
     /// The file cannot be written.
     pub fn remove_named(&self, guid: u64) -> Outcome {
         self.remove(guid)?;
+        let Ok(_lock) = self.lock() else {
+            return Ok(());
+        };
+        // Under the lock: another process may have added a pool meanwhile.
         if self.pools()?.is_empty() {
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_file(self.path.with_extension("lock"));
         }
         Ok(())
+    }
+
+    /// Locks the cache file until the result is dropped.
+    fn lock(&self) -> io::Result<fs::File> {
+        // Not the file itself, which a rename replaces: its lock would stay on the old inode.
+        let path = self.path.with_extension("lock");
+        loop {
+            let lock = fs::File::create(&path)?;
+            lock.lock()?;
+            // It may have been removed while this process waited, and another one holds a new file.
+            match fs::metadata(&path) {
+                Ok(there) if there.ino() == lock.metadata()?.ino() => return Ok(lock),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Cached>)) -> Outcome {
@@ -164,9 +186,7 @@ impl CacheFile {
             ))
         };
         fs::create_dir_all(dir).map_err(fail)?;
-        // Not the file itself, which a rename replaces: its lock would stay on the old inode.
-        let guard = fs::File::create(self.path.with_extension("lock")).map_err(fail)?;
-        guard.lock().map_err(fail)?;
+        let _lock = self.lock().map_err(fail)?;
         // Under the lock: a change by another process since the last read must not be lost.
         let mut pools = self.pools()?;
         change(&mut pools);

@@ -56,22 +56,23 @@ impl Dsl {
         new: String,
         recursive: bool,
     ) -> Result<()> {
-        let targets = move |ctx: &Ctx<'_>, dataset: &str, old: &str| -> Result<Vec<u64>> {
-            let mut tree = Vec::new();
-            let dir = ctx.dsl.find_dir(dataset)?;
-            if recursive {
-                ctx.dsl.tree_into(dataset.to_owned(), dir, &mut tree)?;
-            } else {
-                tree.push((dataset.to_owned(), dir, ctx.meta.dir(dir)?.head_dataset));
-            }
-            let mut heads = Vec::new();
-            for (_, _, head) in tree {
-                if ctx.dsl.find_snapshot(&ctx.meta.ds(head)?, old)?.is_some() {
-                    heads.push(head);
+        let targets =
+            move |ctx: &Ctx<'_>, dataset: &str, old: &str| -> Result<Vec<(String, u64)>> {
+                let mut tree = Vec::new();
+                let dir = ctx.dsl.find_dir(dataset)?;
+                if recursive {
+                    ctx.dsl.tree_into(dataset.to_owned(), dir, &mut tree)?;
+                } else {
+                    tree.push((dataset.to_owned(), dir, ctx.meta.dir(dir)?.head_dataset));
                 }
-            }
-            Ok(heads)
-        };
+                let mut heads = Vec::new();
+                for (name, _, head) in tree {
+                    if ctx.dsl.find_snapshot(&ctx.meta.ds(head)?, old)?.is_some() {
+                        heads.push((name, head));
+                    }
+                }
+                Ok(heads)
+            };
         let (d, o, n) = (dataset.clone(), old.clone(), new.clone());
         self.task(
             move |ctx| {
@@ -83,18 +84,20 @@ impl Dsl {
                         format!("snapshot '{d}@{o}' does not exist"),
                     ));
                 }
-                for head in heads {
+                for (name, head) in heads {
+                    // A descendant's name is longer, and its snapshot's must fit too.
+                    check_snapshot(&name, &n)?;
                     if ctx.dsl.find_snapshot(&ctx.meta.ds(head)?, &n)?.is_some() {
                         return Err(Error::refused(
                             Errno::EXIST,
-                            format!("snapshot '{}@{n}' exists", ctx.dsl.ds_name(head)?),
+                            format!("snapshot '{name}@{n}' exists"),
                         ));
                     }
                 }
                 Ok(())
             },
             move |ctx| {
-                for head in targets(ctx, &dataset, &old)? {
+                for (_, head) in targets(ctx, &dataset, &old)? {
                     let phys = ctx.meta.ds(head)?;
                     let Some(object) = ctx.dsl.find_snapshot(&phys, &old)? else {
                         continue;

@@ -7,7 +7,7 @@
 //! refer.
 
 use std::collections::HashMap;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 
 use zuse_base::ByteOrder;
 use zuse_codec::{Compression, Workspace, ZstdLevel, decompress};
@@ -305,6 +305,8 @@ fn record_at<F: Read>(input: &mut F, at: u64) -> StreamResult<Option<Item>> {
         match input.read(&mut header[have..]) {
             Ok(0) => return Ok(None),
             Ok(n) => have += n,
+            // A signal interrupts a read, and the stream goes on.
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(StreamError::io(at, &e)),
         }
     }

@@ -389,6 +389,23 @@ fn a_snapshot_is_taken_of_a_dataset() {
 }
 
 #[test]
+fn a_snapshot_is_not_renamed_where_a_descendants_name_would_be_too_long() {
+    let lab = Lab::new();
+    let pool = lab.pool("tank");
+    let child = format!("tank/{}", "c".repeat(200));
+    pool.create_filesystem(&child, &[], (0, 0)).unwrap();
+    let names = ["tank@s".to_owned()];
+    pool.snapshot(&names, Recursion::Below, &[]).unwrap();
+    let long = format!("tank@{}", "n".repeat(60));
+    let refused = pool.rename("tank@s", &long, Recursion::Below);
+    assert!(refused.unwrap_err().is(Errno::NAMETOOLONG));
+    for name in ["tank@s".to_owned(), format!("{child}@s")] {
+        assert!(pool.exists(&name).unwrap(), "{name}");
+    }
+    pool.rename("tank@s", &long, Recursion::One).unwrap();
+}
+
+#[test]
 fn properties_of_vdevs_come_with_what_the_vdev_is() {
     let lab = Lab::new();
     let (plain, log) = (lab.at("plain.img"), lab.at("log.img"));
