@@ -515,7 +515,7 @@ impl FileSystem {
         let _names = dir.names.lock();
         self.check_alive(dir)?;
         let parent = dir.attributes();
-        Self::check_link(znode, &parent)?;
+        self.check_link(znode, &parent)?;
         if self.normflags != 0 && self.find(dir, name)?.is_some() {
             return refuse(Errno::EXIST, "the name");
         }
@@ -564,7 +564,7 @@ impl FileSystem {
     }
 
     /// Whether an object may get another name, in a directory with these attributes.
-    fn check_link(znode: &Znode, parent: &Attributes) -> Result<()> {
+    fn check_link(&self, znode: &Znode, parent: &Attributes) -> Result<()> {
         let state = znode.read();
         let a = &state.attrs;
         if znode.is_dead() || (a.links == 0 && !state.linkable) {
@@ -582,7 +582,7 @@ impl FileSystem {
         if parent.flags & flags::PROJINHERIT != 0 && parent.projid != a.projid {
             return refuse(Errno::XDEV, "the directory belongs to another project");
         }
-        if a.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+        if self.forbids(a.flags, flags::IMMUTABLE | flags::APPENDONLY) {
             return refuse(Errno::PERM, "the object is immutable");
         }
         Ok(())

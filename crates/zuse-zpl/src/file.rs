@@ -301,10 +301,10 @@ impl FileSystem {
             return refuse(Errno::NOENT, "the file was freed");
         }
         let a = &state.attrs;
-        if a.flags & flags::IMMUTABLE != 0 {
+        if self.forbids(a.flags, flags::IMMUTABLE) {
             return refuse(Errno::PERM, "the file is immutable");
         }
-        if a.flags & flags::APPENDONLY != 0 && !append && offset < a.size {
+        if self.forbids(a.flags, flags::APPENDONLY) && !append && offset < a.size {
             return refuse(Errno::PERM, "the file may only be appended to");
         }
         Ok(())

@@ -10,6 +10,7 @@
 //! the directory's bonus.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use zuse_base::sync::{Mutex, RwLock};
 
@@ -83,6 +84,8 @@ pub struct FileSystem {
     pub(crate) log: OnceLock<Arc<dyn IntentLog>>,
     /// A copy, because asking the pool takes a search per feature.
     features: RwLock<PoolFeatures>,
+    /// Whether a record of the log is being applied.
+    pub(crate) replaying: AtomicBool,
 }
 
 pub(crate) fn refuse<T>(errno: Errno, what: &str) -> Result<T> {
@@ -198,6 +201,7 @@ impl FileSystem {
             unlink_observers: RwLock::default(),
             log: OnceLock::new(),
             features: RwLock::new(backing.features()),
+            replaying: AtomicBool::new(false),
             objset,
             backing,
         });

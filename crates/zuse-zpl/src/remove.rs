@@ -144,6 +144,12 @@ impl FileSystem {
         }
     }
 
+    /// Whether flags of an object forbid a change. In a replay they never do: the operation was
+    /// done before the crash, and another thread has set the flag while it ended.
+    pub(crate) fn forbids(&self, flags: u64, which: u64) -> bool {
+        flags & which != 0 && !self.replaying.load(Relaxed)
+    }
+
     /// Whether a name of `child` may be removed from `dir`.
     pub(crate) fn check_removal(
         &self,
@@ -152,8 +158,10 @@ impl FileSystem {
         child: &Znode,
     ) -> Result<()> {
         let (d, c) = (dir.attributes(), child.attributes());
-        if c.flags & (flags::IMMUTABLE | flags::NOUNLINK | flags::APPENDONLY) != 0
-            || d.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0
+        if self.forbids(
+            c.flags,
+            flags::IMMUTABLE | flags::NOUNLINK | flags::APPENDONLY,
+        ) || self.forbids(d.flags, flags::IMMUTABLE | flags::APPENDONLY)
         {
             return refuse(Errno::PERM, "its flags forbid the removal");
         }

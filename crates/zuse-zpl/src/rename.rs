@@ -368,7 +368,7 @@ impl FileSystem {
         if (f.flags | t.flags | s.flags) & flags::XATTR != 0 {
             return refuse(Errno::INVAL, "attribute space is not renamed");
         }
-        if t.flags & flags::IMMUTABLE != 0 {
+        if self.forbids(t.flags, flags::IMMUTABLE) {
             return refuse(Errno::PERM, "the directory is immutable");
         }
         if t.flags & flags::PROJINHERIT != 0 && t.projid != s.projid {

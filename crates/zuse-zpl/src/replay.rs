@@ -7,6 +7,7 @@
 //! Each record that changes names is one transaction; the others may be applied twice.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zuse_base::{Errno, Error, ObjectId, Result, Timestamp};
 use zuse_dmu::Tx;
@@ -43,7 +44,9 @@ impl FileSystem {
     /// # Errors
     /// `Corrupt` if the record is impossible for this file system; or a block cannot be read.
     pub fn replay(&self, record: &Record<'_>, in_memory: bool) -> Result<()> {
+        self.replaying.store(true, Relaxed);
         let done = self.apply(&record.body, in_memory);
+        self.replaying.store(false, Relaxed);
         match (done, record.body.out_of_order_object()) {
             // It may come after the record that removed its object.
             (Err(e), Some(object)) if e.is(Errno::NOENT) && self.is_gone(object) => Ok(()),

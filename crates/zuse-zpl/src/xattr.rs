@@ -276,7 +276,7 @@ impl FileSystem {
         if a.flags & flags::XATTR != 0 {
             return refuse(Errno::NOTSUP, "extended attributes of extended attributes");
         }
-        if write && a.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+        if write && self.forbids(a.flags, flags::IMMUTABLE | flags::APPENDONLY) {
             return refuse(Errno::PERM, "the object is immutable");
         }
         let known = |prefix: &[u8]| name.starts_with(prefix) && name.len() > prefix.len();

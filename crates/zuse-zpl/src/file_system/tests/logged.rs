@@ -649,3 +649,46 @@ fn a_new_name_is_never_durable_before_the_data() {
     let found = again.lookup(&who, &again.root().expect("root"), b"b");
     assert_eq!(found.expect("there").size(), 9);
 }
+
+/// A thread removes a file while another one makes it immutable: the flag is noted first.
+#[test]
+fn a_flag_that_was_noted_first_does_not_forbid_what_was_done() {
+    let who = Credentials::root();
+    let noted = |after: &dyn Fn(&FileSystem, &Arc<Znode>, &Arc<Znode>)| {
+        let (work, log) = work(1);
+        let fs = work.t.fs.clone();
+        let top = fs.root().expect("root");
+        let file = fs.create(&who, &top, b"a", 0o600).expect("made");
+        fs.write(&file, 0, b"text", WriteOptions::default())
+            .expect("written");
+        after(&fs, &top, &file);
+        log.commit(None).expect("durable");
+        (work, log)
+    };
+    let last_of = |after: &dyn Fn(&FileSystem, &Arc<Znode>, &Arc<Znode>)| {
+        let (_work, log) = noted(after);
+        let is_of_it = |bytes: &Vec<u8>| {
+            let body = Record::parse(bytes, ByteOrder::Little).expect("one").body;
+            !matches!(body, Body::Create(_) | Body::Write { .. })
+        };
+        log.live().into_iter().find(is_of_it).expect("a record")
+    };
+    let flagged = |fs: &FileSystem, _: &Arc<Znode>, file: &Arc<Znode>| {
+        fs.set_flags(&who, file, flags::IMMUTABLE).expect("set");
+    };
+    let done = [
+        last_of(&|fs, _, file| fs.truncate(&who, file, 2).expect("cut")),
+        last_of(&|fs, top, file| fs.link(&who, file, top, b"b").expect("linked")),
+        last_of(&|fs, top, _| {
+            let how = RenameFlags::default();
+            fs.rename(&who, top, b"a", top, b"c", how).expect("renamed");
+        }),
+        last_of(&|fs, top, _| fs.unlink(&who, top, b"a").expect("removed")),
+    ];
+    for last in done {
+        let (work, log) = noted(&flagged);
+        let mut records = log.live();
+        records.push(last);
+        replayed(&work.t, &records, 0).expect("replayed");
+    }
+}
