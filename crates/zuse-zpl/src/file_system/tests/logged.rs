@@ -650,11 +650,14 @@ fn a_new_name_is_never_durable_before_the_data() {
     assert_eq!(found.expect("there").size(), 9);
 }
 
+/// Something that is done with a file in a directory.
+type Step<'a> = dyn Fn(&FileSystem, &Arc<Znode>, &Arc<Znode>) + 'a;
+
 /// A thread removes a file while another one makes it immutable: the flag is noted first.
 #[test]
 fn a_flag_that_was_noted_first_does_not_forbid_what_was_done() {
     let who = Credentials::root();
-    let noted = |after: &dyn Fn(&FileSystem, &Arc<Znode>, &Arc<Znode>)| {
+    let noted = |after: &Step<'_>| {
         let (work, log) = work(1);
         let fs = work.t.fs.clone();
         let top = fs.root().expect("root");
@@ -665,7 +668,7 @@ fn a_flag_that_was_noted_first_does_not_forbid_what_was_done() {
         log.commit(None).expect("durable");
         (work, log)
     };
-    let last_of = |after: &dyn Fn(&FileSystem, &Arc<Znode>, &Arc<Znode>)| {
+    let last_of = |after: &Step<'_>| {
         let (_work, log) = noted(after);
         let is_of_it = |bytes: &Vec<u8>| {
             let body = Record::parse(bytes, ByteOrder::Little).expect("one").body;
