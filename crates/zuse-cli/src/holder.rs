@@ -9,6 +9,7 @@
 //! - when its life is over ([`Life`]),
 //! - when no client can find it any more, because its state directory was removed.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -332,25 +333,26 @@ impl Holder {
         }
     }
 
+    /// Those of the datasets that are mounted, with their places.
+    fn mounted_of(&self, datasets: &[String]) -> Vec<(String, PathBuf)> {
+        // Both lists may be long: a hundred thousand snapshots, ten thousand mounts.
+        let wanted: HashSet<&String> = datasets.iter().collect();
+        let mut mounted = self.mounted();
+        mounted.retain(|(name, _)| wanted.contains(name));
+        mounted
+    }
+
     /// Those of the datasets that a process uses where they are mounted.
     pub fn used(&self, datasets: &[String]) -> Vec<String> {
-        // There may be a hundred thousand snapshots, and few are mounted.
-        let mounted = self.mounted().into_iter();
-        mounted
-            .filter(|(name, dir)| {
-                datasets.contains(name) && users::first_of(std::slice::from_ref(dir)).is_some()
-            })
-            .map(|(name, _)| name)
-            .collect()
+        let mut mounted = self.mounted_of(datasets);
+        mounted.retain(|(_, dir)| users::first_of(std::slice::from_ref(dir)).is_some());
+        mounted.into_iter().map(|(name, _)| name).collect()
     }
 
     /// Refuses if a process uses one of these datasets where they appear in mounts.
     pub fn check_unused(&self, datasets: &[String]) -> Outcome {
-        let mounted = self.mounted().into_iter();
-        let dirs: Vec<PathBuf> = mounted
-            .filter(|(name, _)| datasets.contains(name))
-            .map(|(_, dir)| dir)
-            .collect();
+        let mounted = self.mounted_of(datasets).into_iter();
+        let dirs: Vec<PathBuf> = mounted.map(|(_, dir)| dir).collect();
         let Some(user) = users::first_of(&dirs) else {
             return Ok(());
         };
