@@ -6,9 +6,12 @@ mod lab;
 use std::sync::Arc;
 
 use lab::{Lab, micro_slot};
+use zuse::PoolAccess;
+use zuse::tools::Layers as _;
 use zuse_base::Result;
 use zuse_check::Finding::{self, *};
 use zuse_check::{Depth, check};
+use zuse_device::BlockDevice;
 use zuse_format::Dva;
 use zuse_format::dnode::{FLAGS_AT, MAX_BLOCK_ID_AT, USED_AT};
 use zuse_pool::{Environment, OpenOptions};
@@ -16,6 +19,7 @@ use zuse_sim::golden::{self, Golden};
 use zuse_sim::no_datasets::NoDatasets;
 use zuse_sim::rewrite::{Atlas, Rewriter, Structure};
 use zuse_sim::surgery::{Surgeon, add_word};
+use zuse_vdev::PoolState;
 
 /// Any other finding is allowed: too much depends on the changed data to list it.
 const ANYTHING: &[Finding] = &[];
@@ -499,4 +503,31 @@ fn every_finding_is_broken_by_a_test() {
 fn the_pool_of_the_lab_is_sound() {
     let report = lab::examine(&lab::image().device());
     assert!(report.is_clean(), "{:#?}", report.problems);
+}
+
+/// A forged snapshot is its own predecessor. A walk along it ends with an error.
+#[test]
+fn a_circle_of_snapshots_has_an_end() {
+    let device = lab::image().device();
+    let surgeon = Surgeon::new(&device).expect("surgeon");
+    let b = lab::snapshot(&surgeon, "b").expect("the snapshot");
+    let object = surgeon.object(&surgeon.mos(), b).expect("its object");
+    // In one change: the next one would begin with the block as it was.
+    let circle = &mut |bonus: &mut [u8]| {
+        add_word(bonus, 8, &|_| b);
+        add_word(bonus, 16, &|_| u64::MAX / 2);
+    };
+    surgeon
+        .bonus(&object, circle)
+        .expect("prev_snap and its txg");
+    surgeon.pool.close(PoolState::Active).expect("close");
+    let access = PoolAccess {
+        ours: true,
+        ..PoolAccess::default()
+    };
+    let devices: [Arc<dyn BlockDevice>; 1] = [device];
+    let pool = golden::open_whole(Environment::default(), &devices, &access).expect("open");
+    let freed = pool.dsl().reclaim("tank/files@a", "tank/files@b");
+    let error = freed.expect_err("it cannot be known").to_string();
+    assert!(error.contains("not in the order of their txgs"), "{error}");
 }
